@@ -1,0 +1,8 @@
+"""Alignment: couplings for every space of the network, from the costs of one space at a time."""
+
+from .alignment import Alignment, Problem
+from .fixed_point import fixed_point
+from .greedy import greedy
+from .separate import separate
+
+__all__ = ["Alignment", "Problem", "fixed_point", "greedy", "separate"]

@@ -1,0 +1,78 @@
+"""The problem and the solution of aligning one model with the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..features import WeightCosts
+from ..features.weights import Couplings
+from ..kernels import Coupling
+from ..kernels.coupling import Floats
+from ..matching import couple
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be aligned.
+
+    Attributes:
+        weights: the objective on weights, or nothing when activations alone decide.
+        fixed_costs: space → cost that does not depend on other spaces, already on the objective's scale.
+        alphas: free space → isolated share, in the order of computation. A space that is wholly isolated is
+            matched like one that is wholly fused, since its neighbours need to know what corresponds.
+        widths: space → channels of both models, for every space.
+    """
+
+    weights: WeightCosts | None
+    fixed_costs: Mapping[str, Floats]
+    alphas: Mapping[str, float]
+    widths: Mapping[str, tuple[int, int]]
+
+    def cost(self, space: str, couplings: Couplings) -> Floats:
+        """(n × m) cost of a space while all others stay as they are."""
+        total = np.zeros(self.widths[space])
+        if self.weights is not None:
+            total += self.weights.cost(space, couplings)
+        if space in self.fixed_costs:
+            total += self.fixed_costs[space]
+        return total
+
+    def solve(self, space: str, cost: Floats) -> Coupling:
+        return couple(cost, self.matched_alpha(space))
+
+    def matched_alpha(self, space: str) -> float:
+        alpha = self.alphas[space]
+        return 0.0 if alpha == 1.0 else alpha
+
+    def at_full_fusion(self) -> dict[str, float]:
+        return dict.fromkeys(self.alphas, 0.0)
+
+    def is_partial(self) -> bool:
+        return any(self.matched_alpha(s) > 0 for s in self.alphas)
+
+    def identity(self) -> dict[str, Coupling]:
+        """Channel i with channel i in every space of equal width."""
+        return {s: Coupling.identity(n) for s, (n, m) in self.widths.items() if n == m}
+
+    def objective(self, couplings: Couplings) -> float:
+        total = sum(matched_cost(c, couplings[s]) for s, c in self.fixed_costs.items())
+        return total + (self.weights.objective(couplings) if self.weights is not None else 0.0)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Couplings of all spaces and how they were found."""
+
+    couplings: Mapping[str, Coupling]
+    costs: Mapping[str, float] = field(default_factory=dict)
+    sweeps: int = 1
+    converged: bool = True
+
+
+def matched_cost(cost: Floats, coupling: Coupling) -> float:
+    """Cost of the fused entries, a whole channel counting one."""
+    rows, cols, mass = coupling.fused_part()
+    return float((cost[rows, cols] * mass).sum() * len(coupling.row_mass))

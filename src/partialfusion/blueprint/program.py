@@ -1,0 +1,119 @@
+"""A model as a graph of ATen operations, by torch.export."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import TraceError
+
+
+@dataclass(frozen=True)
+class Program:
+    """The graph, and what its placeholders stand for.
+
+    Attributes:
+        graph: nodes in the order of execution, with shapes in their metadata.
+        names: placeholder → canonical name of a parameter or buffer.
+        constants: placeholder → tensor that the code itself holds.
+        tensors: canonical name → the model's parameter or buffer.
+    """
+
+    graph: torch.fx.Graph
+    names: dict[str, str]
+    constants: dict[str, Tensor]
+    tensors: dict[str, Tensor]
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers under their first name; a tied tensor appears once."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def canonical_names(model: nn.Module) -> dict[str, str]:
+    """Every name of a parameter or buffer → the first name of the same tensor."""
+    first: dict[int, str] = {id(t): name for name, t in named_tensors(model).items()}
+    every = [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]
+    return {name: first[id(t)] for name, t in every}
+
+
+@contextmanager
+def evaluation_mode(*models: nn.Module) -> Iterator[None]:
+    """The models in evaluation mode, every submodule's own mode restored afterwards."""
+    modes = [(m, m.training) for model in models for m in model.modules()]
+    try:
+        for model in models:
+            model.eval()
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
+    """A tensor or a tuple of positional inputs, as a tuple."""
+    return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+
+
+def to_device_of(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs on the device where the model lives."""
+    device = next((t.device for t in named_tensors(model).values()), None)
+    if device is None:
+        return inputs
+    return tuple(x.to(device) if isinstance(x, Tensor) else x for x in inputs)
+
+
+def run(model: nn.Module, inputs: tuple[Any, ...]) -> Any:
+    """The model's output in evaluation mode, without gradients."""
+    with evaluation_mode(model), torch.no_grad():
+        return model(*to_device_of(model, inputs))
+
+
+def export(model: nn.Module, inputs: tuple[Any, ...]) -> Program:
+    """Export a model in evaluation mode; its modes and weights stay as they are."""
+    inputs = to_device_of(model, inputs)
+    with evaluation_mode(model), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model(*inputs)
+        except Exception as error:
+            shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in inputs]
+            raise TraceError(
+                f"{type(model).__name__} does not run on the example inputs of shapes {shapes}: {_first_line(error)}. "
+                "Pass example_inputs as the model's forward takes them (a tensor, or a tuple of positional inputs)."
+            ) from error
+        try:
+            exported = torch.export.export(model, inputs, strict=False)
+        except Exception as error:
+            raise TraceError(
+                f"torch.export cannot trace {type(model).__name__}: {_first_line(error)}. Its forward must not branch "
+                "on the values of tensors or leave PyTorch (.item(), .numpy(), Python loops over data); move such "
+                "parts out of forward, or fuse the submodule that does the work."
+            ) from error
+    signature = exported.graph_signature
+    canonical = canonical_names(model)
+    tensors = named_tensors(model)
+    names, constants = {}, {}
+    for spec in signature.input_specs:
+        placeholder, target = spec.arg.name, spec.target
+        if target is None:
+            continue
+        if target in canonical:
+            names[placeholder] = canonical[target]
+        elif target in exported.constants and isinstance(exported.constants[target], Tensor):
+            constants[placeholder] = exported.constants[target]
+    return Program(exported.graph, names, constants, tensors)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(" .:")

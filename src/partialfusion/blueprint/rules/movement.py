@@ -1,0 +1,112 @@
+"""Operations that only move data: carried out on the labels themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from ..tracer import Activation, Constant, NoRule, Parameter, Tracer, Value, rule
+
+MOVES = """
+    select slice narrow expand expand_as squeeze unsqueeze chunk split split_with_sizes tensor_split unbind roll flip
+    repeat tile repeat_interleave movedim moveaxis swapaxes swapdims flatten unflatten channel_shuffle pixel_shuffle
+    pixel_unshuffle native_channel_shuffle unfold rot90 ravel diagonal index_select
+"""
+AXES_ONLY = {
+    "t": lambda n: list(reversed(range(n))),
+    "numpy_T": lambda n: list(reversed(range(n))),
+    "transpose": lambda n, a, b: _swapped(n, a, b),
+    "permute": lambda n, dims: [d % n for d in dims],
+}
+
+
+def _swapped(n: int, a: int, b: int) -> list[int]:
+    order = list(range(n))
+    order[a % n], order[b % n] = order[b % n], order[a % n]
+    return order
+
+
+@rule(*AXES_ONLY)
+def reorder_axes(t: Tracer, x: Any, *args: Any) -> Value:
+    """Parameters keep their identity when their axes change places: x @ W.T reads W."""
+    if isinstance(x, Parameter):
+        order = AXES_ONLY[t.operation](len(x.shape), *args)
+        return Parameter(x.name, tuple(x.shape[d] for d in order), tuple(x.axes[d] for d in order))
+    x = t.activation(x)
+    return Activation(x.labels.permute(AXES_ONLY[t.operation](x.labels.dim(), *args)), x.sources)
+
+
+@rule("view", "reshape", "_unsafe_view", "view_as", "reshape_as")
+def reshape(t: Tracer, x: Any, *shape: Any) -> Activation:
+    x = t.activation(x)
+    return Activation(x.labels.reshape(t.shape), x.sources)
+
+
+@rule("cat", "concat", "concatenate")
+def cat(t: Tracer, tensors: list[Any], dim: int = 0) -> Activation:
+    parts = [t.activation(v) for v in tensors]
+    labels = [p.labels for p in parts if p.labels.dim() == len(t.shape)]
+    dim = dim % len(t.shape)
+    for d in range(len(t.shape)):
+        if d != dim and all(x.stride(d) == 0 for x in labels):
+            labels = [x.narrow(d, 0, min(1, x.shape[d])) for x in labels]
+    joined = torch.cat([x.contiguous() for x in labels], dim)
+    return Activation(joined.expand(t.shape), frozenset[str]().union(*(p.sources for p in parts)))
+
+
+@rule("stack")
+def stack(t: Tracer, tensors: list[Any], dim: int = 0) -> Activation:
+    parts = [t.activation(v) for v in tensors]
+    return Activation(
+        torch.stack([p.labels for p in parts], dim), frozenset[str]().union(*(p.sources for p in parts))
+    )
+
+
+@rule("pad", "constant_pad_nd")
+def pad(t: Tracer, x: Any, widths: list[int], mode: Any = "constant", value: Any = None) -> Activation:
+    x = t.activation(x)
+    if not isinstance(mode, str) or mode == "constant":
+        return Activation(torch.nn.functional.pad(x.labels, widths), x.sources)
+    moved = torch.nn.functional.pad(x.labels.double(), widths, mode=mode)
+    return Activation(moved.long(), x.sources)
+
+
+@rule("index")
+def index(t: Tracer, x: Any, indices: list[Any]) -> Activation:
+    if any(isinstance(i, (Activation, Parameter)) for i in indices):
+        raise NoRule
+    x = t.activation(x)
+    chosen = tuple(slice(None) if i is None else i.value.cpu() for i in indices)
+    return _checked(t, x.labels[chosen], x.sources)
+
+
+@rule(*MOVES.split())
+def move(t: Tracer, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run the operation on the labels; constants among the arguments are what they are."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Constant):
+            return value.value.cpu()
+        if isinstance(value, (Activation, Parameter)):
+            return t.activation(value).labels
+        return value
+
+    is_value = lambda v: isinstance(v, Value)  # noqa: E731
+    x = t.activation(x)
+    args, kwargs = tree_map(plain, (args, kwargs), is_leaf=is_value)
+    operation = getattr(torch.ops.aten, t.operation)
+    moved = operation(x.labels, *args, **kwargs)
+    if isinstance(moved, Tensor):
+        return _checked(t, moved, x.sources)
+    return [Activation(m, x.sources) for m in moved]
+
+
+def _checked(t: Tracer, labels: Tensor, sources: frozenset[str]) -> Activation:
+    if tuple(labels.shape) != t.shape:
+        raise NoRule
+    return Activation(labels, sources)
+
+

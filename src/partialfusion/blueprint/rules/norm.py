@@ -1,0 +1,66 @@
+"""Normalisations: per channel they scale a space, across channels they fix its width."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..labels import varying_dims
+from ..spaces import Norm
+from ..tracer import Activation, NoRule, Parameter, Tracer, rule
+
+
+def _affine(t: Tracer, x: Activation, dim: int, weight: Any, bias: Any) -> None:
+    labels = t.channels(x, dim)
+    if isinstance(weight, Parameter):
+        t.bind(weight, 0, labels, "scales")
+    if isinstance(bias, Parameter):
+        t.bind(bias, 0, labels, "writes")
+
+
+@rule("batch_norm", "_native_batch_norm_legit_no_training")
+def batch_norm(t: Tracer, x: Any, weight: Any, bias: Any, mean: Any, var: Any, *options: Any) -> Activation:
+    x = t.activation(x)
+    labels = t.channels(x, 1)
+    _affine(t, x, 1, weight, bias)
+    if isinstance(mean, Parameter) and isinstance(var, Parameter):
+        t.bind(mean, 0, labels, "scales")
+        t.bind(var, 0, labels, "scales")
+        t.norms.append(Norm(mean.name, var.name, tuple(sorted(x.sources))))
+    return x
+
+
+@rule("instance_norm")
+def instance_norm(
+    t: Tracer, x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, *options: Any
+) -> Activation:
+    if not use_input_stats:
+        return batch_norm(t, x, weight, bias, mean, var)
+    x = t.activation(x)
+    _affine(t, x, 1, weight, bias)
+    return x
+
+
+@rule("layer_norm", "rms_norm")
+def layer_norm(
+    t: Tracer, x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, *options: Any
+) -> Activation:
+    x = t.activation(x)
+    first = x.labels.dim() - len(normalized_shape)
+    if any(d < first for d in varying_dims(x.labels)):
+        raise NoRule
+    t.permutable(x.labels, f"{t.operation} runs across it")
+    for dim in (d for d in varying_dims(x.labels) if d >= first):
+        labels = t.channels(x, dim)
+        for parameter, role in ((weight, "scales"), (bias, "writes")):
+            if isinstance(parameter, Parameter):
+                t.bind(parameter, dim - first, labels, role)  # type: ignore[arg-type]
+    return x
+
+
+@rule("group_norm")
+def group_norm(t: Tracer, x: Any, groups: int, weight: Any = None, bias: Any = None, *options: Any) -> Activation:
+    x = t.activation(x)
+    for group in t.channels(x, 1).chunk(groups):
+        t.permutable(group, "group_norm runs across it")
+    _affine(t, x, 1, weight, bias)
+    return x

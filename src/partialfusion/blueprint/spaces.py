@@ -1,0 +1,150 @@
+"""The blueprint of a model: its channel spaces and their axis bindings. Holds no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from ..kernels.coupling import Ints
+from ..text import shorten, table
+
+Role = Literal["writes", "reads", "scales"]
+Kind = Literal["elastic", "permutable", "rigid"]
+
+
+def owner(parameter: str) -> str:
+    """The path of the module that holds a parameter, or the parameter's own name at the top."""
+    return parameter.rpartition(".")[0] or parameter
+
+
+@dataclass(frozen=True, eq=False)
+class AxisBinding:
+    """One parameter axis that belongs to a space.
+
+    Attributes:
+        parameter: its name in the model (buffers count as parameters here).
+        axis: the axis of the parameter.
+        role: how it meets the space; `scales` follows the write kernel like `writes`.
+        index: (units × multiplicity) positions on the axis: row u holds the places of unit u.
+        output_dim: for a weight that computes the space, the channel dimension (from the end) of what it computes.
+    """
+
+    parameter: str
+    axis: int
+    role: Role
+    index: Ints
+    output_dim: int | None = None
+
+    @property
+    def key(self) -> tuple[str, int, Role, int]:
+        """What must be the same in another trace for the space to be the same."""
+        return self.parameter, self.axis, self.role, self.index.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The channels that one activation axis carries, with every parameter axis that touches them."""
+
+    name: str
+    width: int
+    kind: Kind
+    reasons: tuple[str, ...]
+    bindings: tuple[AxisBinding, ...]
+
+    @property
+    def key(self) -> frozenset[tuple[str, int, Role, int]]:
+        return frozenset(b.key for b in self.bindings)
+
+    def names(self, role: Role) -> list[str]:
+        """The modules whose parameters meet the space in this role."""
+        return list(dict.fromkeys(owner(b.parameter) for b in self.bindings if b.role == role))
+
+    def demote(self, kind: Kind, reason: str) -> Space:
+        return replace(self, kind=kind, reasons=(*self.reasons, reason))
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A normalisation with stored statistics.
+
+    Attributes:
+        mean, var: names of the buffers.
+        sources: the weights that computed its input.
+    """
+
+    mean: str
+    var: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Blueprint:
+    """The spaces and bindings of a model, in the order in which the model computes them.
+
+    Attributes:
+        spaces: all channel spaces.
+        norms: the normalisations with stored statistics.
+        shapes: name → shape of every parameter and buffer.
+        outputs: shapes of the tensors the model returns.
+        unknown: operations that have no rule, with the number of times they were met.
+        checked: what the self-check did, for the table.
+    """
+
+    spaces: tuple[Space, ...]
+    norms: tuple[Norm, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    outputs: tuple[tuple[int, ...], ...] = ()
+    unknown: Mapping[str, int] | None = None
+    checked: str = "not checked"
+
+    def __iter__(self) -> Iterator[Space]:
+        return iter(self.spaces)
+
+    def __len__(self) -> int:
+        return len(self.spaces)
+
+    def __getitem__(self, name: str) -> Space:
+        return self.by_name[name]
+
+    @cached_property
+    def by_name(self) -> dict[str, Space]:
+        return {s.name: s for s in self.spaces}
+
+    @cached_property
+    def axes(self) -> dict[str, dict[int, list[tuple[Space, AxisBinding]]]]:
+        """Parameter → axis → the spaces bound there, each once; several where a parameter reads a concatenation."""
+        found: dict[str, dict[int, dict[str, tuple[Space, AxisBinding]]]] = {}
+        for space in self.spaces:
+            for binding in space.bindings:
+                axis = found.setdefault(binding.parameter, {}).setdefault(binding.axis, {})
+                if space.name not in axis or binding.role != "reads":
+                    axis[space.name] = space, binding
+        return {p: {a: list(bound.values()) for a, bound in axes.items()} for p, axes in found.items()}
+
+    def demote(self, names: Mapping[str, str], kind: Kind) -> Blueprint:
+        """A copy in which the spaces named (name → reason) have a lesser kind."""
+        spaces = tuple(s.demote(kind, names[s.name]) if s.name in names else s for s in self.spaces)
+        return replace(self, spaces=spaces)
+
+    def __str__(self) -> str:
+        rows = [
+            (
+                s.name,
+                s.width,
+                s.kind,
+                shorten(s.names("writes")),
+                shorten(s.names("reads")),
+                shorten(s.names("scales")),
+                "; ".join(s.reasons),
+            )
+            for s in self.spaces
+        ]
+        header = ("space", "width", "kind", "written by", "read by", "scaled by", "why not elastic")
+        lines = [table(header, rows, align="<>")]
+        if self.unknown:
+            ops = ", ".join(f"{op} (×{n})" for op, n in self.unknown.items())
+            lines.append(f"operations without a rule: {ops}")
+        lines.append(f"self-check: {self.checked}")
+        return "\n".join(lines)

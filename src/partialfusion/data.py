@@ -1,0 +1,49 @@
+"""Batches of inputs, from whatever the user has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+from .errors import DataError
+
+
+class Batches:
+    """Iterates over the inputs of a user's batches, as often as needed.
+
+    A batch is a tensor, or a tuple or list that starts with the model's inputs; what follows (labels) is dropped. An
+    iterator that can be read only once is kept in memory.
+    """
+
+    def __init__(self, data: Iterable[Any], inputs: int) -> None:
+        self.data = list(data) if isinstance(data, Iterator) else data
+        self.inputs = inputs
+
+    @classmethod
+    def of(cls, data: Iterable[Any] | None, inputs: int) -> Batches | None:
+        if data is None:
+            return None
+        if isinstance(data, Tensor):
+            raise DataError(
+                f"data is one tensor of shape {tuple(data.shape)}: pass an iterable of batches, for one batch [tensor]"
+            )
+        if not isinstance(data, Iterable):
+            raise DataError(f"data must be an iterable of batches, not {type(data).__name__}")
+        batches = cls(data, inputs)
+        if next(iter(batches), None) is None:
+            raise DataError("the data holds no batch: pass at least one batch of inputs")
+        return batches
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for batch in self.data:
+            if isinstance(batch, Tensor):
+                yield (batch,)
+            elif isinstance(batch, (tuple, list)) and len(batch) >= self.inputs:
+                yield tuple(batch[: self.inputs])
+            else:
+                raise DataError(
+                    f"a batch is a {type(batch).__name__}; expected a tensor or a tuple that starts with the model's "
+                    f"{self.inputs} input(s)"
+                )

@@ -1,0 +1,150 @@
+"""Weights as features: channels are alike when the parameters that write and read them are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..blueprint import AxisBinding
+from ..blueprint.spaces import owner
+from ..kernels import Convention, Coupling, KernelPair
+from ..kernels.coupling import Floats
+from ..kernels.pair import frames
+from .sides import Side
+
+Couplings = Mapping[str, Coupling]
+
+
+class WeightCosts:
+    """The global matching objective of two models, and its cost for one space while the others stand still.
+
+    The objective is Σ_p w_p ‖A_p − B_p‖² over the parameters p, both models mapped into common coordinates: the fused
+    channels of every space. As function of one space's coupling it is linear, so solving space after space never
+    makes it worse. w_p brings every module to the same scale: one over the squared norm of its parameters, and over
+    the share of the parameter that is fused at all.
+
+    Args:
+        ours, theirs: the model to match and the last model.
+        fused: space → share of its channels that will be fused (never 0).
+        convention: "value" or "mass".
+        normalise: bring modules to the same scale; False is Git Re-Basin's objective.
+        vectors: let parameters of one axis take part on their own (norm scales and shifts).
+    """
+
+    def __init__(
+        self,
+        ours: Side,
+        theirs: Side,
+        fused: Mapping[str, float],
+        *,
+        convention: Convention = "value",
+        normalise: bool = True,
+        vectors: bool = False,
+    ) -> None:
+        self.ours, self.theirs, self.convention = ours, theirs, convention
+        self.parameters = _parameters(theirs, vectors)
+        self.weights = self._scales(fused) if normalise else dict.fromkeys(self.parameters, 1.0)
+        self._cache: dict[tuple[str, str, int, str], tuple[list[Coupling], np.ndarray]] = {}
+        self._frames: dict[str, tuple[Coupling, tuple[KernelPair, KernelPair]]] = {}
+
+    def _scales(self, fused: Mapping[str, float]) -> dict[str, float]:
+        size: dict[str, float] = defaultdict(float)
+        for name in self.parameters:
+            for side in (self.ours, self.theirs):
+                size[owner(name)] += float(side.number(name).square().sum())
+        scales = {}
+        for name in self.parameters:
+            share = 1.0
+            for bound in self.theirs.blueprint.axes[name].values():
+                covered = sum(b.index.size * fused[s.name] for s, b in bound)
+                share *= covered / sum(b.index.size for _, b in bound)
+            total = size[owner(name)] * share
+            scales[name] = 1.0 / total if total > 0 else 0.0
+        return scales
+
+    def bindings(self, space: str) -> list[tuple[AxisBinding, AxisBinding]]:
+        """The axes that describe the channels of a space, in both models."""
+        pairs = zip(
+            self.ours.blueprint[space].bindings, self.theirs.blueprint[space].bindings, strict=True
+        )
+        return [(a, b) for a, b in pairs if b.parameter in self.weights]
+
+    def others(self, binding: AxisBinding) -> list[str]:
+        """The spaces on the other axes of a binding's parameter."""
+        axes = self.theirs.blueprint.axes[binding.parameter]
+        return [s.name for axis, bound in axes.items() if axis != binding.axis for s, _ in bound]
+
+    def cost(
+        self,
+        space: str,
+        couplings: Couplings,
+        only: Iterable[tuple[AxisBinding, AxisBinding]] | None = None,
+    ) -> Floats:
+        """(n × m) cost of fusing channel i of our model with channel j of theirs, the other spaces as coupled."""
+        n, m = self.ours.blueprint[space].width, self.theirs.blueprint[space].width
+        total = np.zeros((n, m))
+        for a, b in self.bindings(space) if only is None else only:
+            total += self._binding_cost(space, a, b, couplings)
+        return total
+
+    def _binding_cost(self, space: str, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> np.ndarray:
+        state = [couplings[s] for s in self.others(b)]
+        key = (space, b.parameter, b.axis, b.role)
+        cached = self._cache.get(key)
+        if cached is None or any(x is not y for x, y in zip(cached[0], state, strict=True)):
+            ours, theirs = self._kernels(b.parameter, couplings, keep=b.axis)
+            x = slices(self.ours.project(a.parameter, ours, keep=a.axis), a)
+            y = slices(self.theirs.project(b.parameter, theirs, keep=b.axis), b)
+            cached = state, (self.weights[b.parameter] * _squared_distances(x, y)).cpu().numpy()
+            self._cache[key] = cached
+        return cached[1]
+
+    def _kernels(
+        self, name: str, couplings: Couplings, keep: int | None = None
+    ) -> tuple[dict[str, KernelPair], dict[str, KernelPair]]:
+        """Both models' kernels into common coordinates, for the axes of a parameter other than `keep`."""
+        ours, theirs = {}, {}
+        for axis, bound in self.theirs.blueprint.axes[name].items():
+            for space, _ in bound if axis != keep else ():
+                coupling = couplings[space.name]
+                known = self._frames.get(space.name)
+                if known is None or known[0] is not coupling:
+                    known = coupling, frames(coupling, self.convention)
+                    self._frames[space.name] = known
+                ours[space.name], theirs[space.name] = known[1]
+        return ours, theirs
+
+    def objective(self, couplings: Couplings) -> float:
+        """The global objective, for comparing couplings of the whole network."""
+        total = 0.0
+        for name, weight in self.weights.items():
+            ours, theirs = self._kernels(name, couplings)
+            gap = self.ours.project(name, ours) - self.theirs.project(name, theirs)
+            total += weight * float(gap.square().sum())
+        return total
+
+
+def _parameters(side: Side, vectors: bool) -> list[str]:
+    """Parameters that describe channels: weights, and the biases that belong to them."""
+    trained = [n for n in side.blueprint.axes if isinstance(side.tensors[n], torch.nn.Parameter)]
+    if vectors:
+        return trained
+    with_matrix = {owner(n) for n in trained if side.tensors[n].dim() > 1}
+    return [n for n in trained if owner(n) in with_matrix]
+
+
+def slices(tensor: Tensor, binding: AxisBinding) -> Tensor:
+    """(units × features): what stands at the places of every unit."""
+    index = torch.from_numpy(binding.index).to(tensor.device)
+    moved = tensor.movedim(binding.axis, 0)
+    return moved[index.reshape(-1)].reshape(index.shape[0], -1)
+
+
+def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """(n × m) of (n × d) and (m × d)."""
+    cross = torch.addmm(y.square().sum(1)[None, :], x, y.T, alpha=-2.0)
+    return cross.add_(x.square().sum(1)[:, None]).clamp_min_(0.0)

@@ -1,0 +1,78 @@
+"""Couplings: who is matched with whom, with how much mass, and which matches are fused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+# Masses that differ by less than this share of a channel's mass are equal: network simplex leaves rounding dust.
+DUST = 1e-9
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """A sparse coupling of the channels of one model (rows) with those of the last model (columns).
+
+    All mass is coupled; `fused` tells which entries merge channels. The entries that are not fused pair up what
+    stays isolated: no weight is ever averaged over them, but they say which isolated channels correspond.
+
+    Attributes:
+        rows, cols: (e,) channel indices of the entries.
+        mass: (e,) positive masses.
+        fused: (e,) whether the entry merges its two channels.
+        row_mass, col_mass: (n,) and (m,) the marginals.
+    """
+
+    rows: Ints
+    cols: Ints
+    mass: Floats
+    fused: Bools
+    row_mass: Floats
+    col_mass: Floats
+
+    @classmethod
+    def of_pairs(cls, rows: Ints, cols: Ints, fused: Bools) -> Coupling:
+        """One-to-one pairs over equally many channels on both sides, uniform masses. All arrays are (n,)."""
+        n = len(rows)
+        uniform = np.full(n, 1.0 / n)
+        return cls(rows, cols, uniform, fused, uniform, uniform)
+
+    @classmethod
+    def identity(cls, n: int) -> Coupling:
+        """Channel i fused with channel i."""
+        index = np.arange(n)
+        return cls.of_pairs(index, index, np.ones(n, bool))
+
+    def isolated(self) -> Coupling:
+        """The same correspondence with nothing fused."""
+        return replace(self, fused=np.zeros(len(self.rows), bool))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.row_mass), len(self.col_mass)
+
+    def fused_part(self) -> tuple[Ints, Ints, Floats]:
+        """Rows, columns and masses of the fused entries."""
+        return self.rows[self.fused], self.cols[self.fused], self.mass[self.fused]
+
+    def fused_share(self) -> tuple[Floats, Floats]:
+        """The share of each row's and of each column's mass that is fused, cleaned of rounding dust."""
+        rows, cols, mass = self.fused_part()
+        n, m = self.shape
+        return (
+            _share(np.bincount(rows, mass, n), self.row_mass),
+            _share(np.bincount(cols, mass, m), self.col_mass),
+        )
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    share = part / whole
+    share[share < DUST] = 0.0
+    share[share > 1.0 - DUST] = 1.0
+    return share

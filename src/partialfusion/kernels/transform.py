@@ -1,0 +1,89 @@
+"""Applying kernels to tensors by index operations: the one place where a weight is transformed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .coupling import Ints
+from .pair import Pattern
+
+
+@dataclass(frozen=True)
+class AxisMap:
+    """A sparse linear map of one tensor axis: entry e adds weight[e] × position source[e] to position target[e].
+
+    `gather` means that every target position is hit exactly once and in order, `copy` that none is hit twice.
+    """
+
+    target: Ints
+    source: Ints
+    weight: np.ndarray | None
+    length: int
+    gather: bool
+    copy: bool
+
+    def __call__(self, tensor: Tensor, axis: int) -> Tensor:
+        device = tensor.device
+        taken = tensor.index_select(axis, torch.from_numpy(self.source).to(device))
+        if self.weight is not None:
+            weight = torch.from_numpy(self.weight).to(device, tensor.dtype)
+            taken = taken * weight.view([-1 if a == axis else 1 for a in range(tensor.dim())])
+        if self.gather:
+            return taken
+        shape = list(tensor.shape)
+        shape[axis] = self.length
+        result = tensor.new_zeros(shape)
+        target = torch.from_numpy(self.target).to(device)
+        return result.index_copy_(axis, target, taken) if self.copy else result.index_add_(axis, target, taken)
+
+
+def axis_map(
+    parts: Sequence[tuple[Pattern, Ints, Ints]], source_length: int, target_length: int | None = None
+) -> AxisMap:
+    """The map of one parameter axis.
+
+    Args:
+        parts: for every space on the axis, its pattern, and the (units × multiplicity) positions of the source and of
+            the target units.
+        source_length: length of the axis in the source model.
+        target_length: length in the result; where missing, positions are counted on from the given ones.
+
+    Positions that no space covers belong to no channel: they keep their order.
+    """
+    source = [old[p.source].reshape(-1) for p, old, _ in parts]
+    target = [new[p.target].reshape(-1) for p, _, new in parts]
+    weight = [np.repeat(p.weight, old.shape[1]) for p, old, _ in parts]
+    fixed = uncovered([old for _, old, _ in parts], source_length)
+    covered = sum(new.size for _, _, new in parts)
+    if target_length is None:
+        target_length = covered + len(fixed)
+        fixed_target = np.arange(covered, target_length)
+    else:
+        fixed_target = uncovered([new for _, _, new in parts], target_length)
+    all_source = np.concatenate([*source, fixed])
+    all_target = np.concatenate([*target, fixed_target])
+    all_weight = np.concatenate([*weight, np.ones(len(fixed))])
+    order = np.argsort(all_target, kind="stable")
+    all_source, all_target, all_weight = all_source[order], all_target[order], all_weight[order]
+    copy = bool((np.diff(all_target) > 0).all())
+    return AxisMap(
+        all_target,
+        all_source,
+        None if bool((all_weight == 1).all()) else all_weight,
+        target_length,
+        gather=copy and len(all_target) == target_length,
+        copy=copy,
+    )
+
+
+def uncovered(indices: Sequence[Ints], length: int) -> Ints:
+    """Positions of an axis that none of the index arrays holds."""
+    free = np.ones(length, bool)
+    for index in indices:
+        free[index.reshape(-1)] = False
+    return np.flatnonzero(free)

@@ -1,0 +1,39 @@
+"""Optimal transport and partial optimal transport between general masses, by POT's network simplex."""
+
+from __future__ import annotations
+
+import numpy as np
+import ot
+
+from ..errors import OptionError
+from ..kernels.coupling import DUST, Floats
+
+MAX_ITERATIONS = 10_000_000
+
+
+def coupling(cost: Floats, a: Floats, b: Floats) -> Floats:
+    """The cheapest coupling of the masses a (n,) and b (m,), which have the same total, as (n × m)."""
+    plan, log = ot.emd(a, b, np.ascontiguousarray(cost), numItermax=MAX_ITERATIONS, log=True)
+    if log["warning"] is not None:
+        raise OptionError(f"optimal transport of shape {cost.shape} did not finish: {log['warning']}")
+    return np.asarray(plan)
+
+
+def partial_coupling(cost: Floats, a: Floats, b: Floats, mass: float) -> Floats:
+    """The cheapest coupling of `mass` of the masses a (n,) and b (m,), as (n × m).
+
+    A sink takes up what is left on either side at no cost, and nothing goes from sink to sink (the paper's
+    equation for partial optimal transport, as one ordinary problem).
+    """
+    left_a, left_b = float(a.sum() - mass), float(b.sum() - mass)
+    dust = DUST * float(a.sum())
+    if mass < -dust or left_a < -dust or left_b < -dust:
+        raise OptionError(f"cannot couple mass {mass} of the masses {a.sum()} and {b.sum()}")
+    if mass <= dust:
+        return np.zeros(cost.shape)
+    n, m = cost.shape
+    wide = np.zeros((n + 1, m + 1))
+    wide[:n, :m] = cost
+    wide[n, m] = 2 * np.abs(cost).max() + 1
+    plan = coupling(wide, np.append(a, max(left_b, 0.0)), np.append(b, max(left_a, 0.0)))
+    return plan[:n, :m]

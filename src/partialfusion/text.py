@@ -1,0 +1,21 @@
+"""Plain text tables, for what the library prints of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, align: str = "") -> str:
+    """Columns padded to their widest cell; `align` gives < or > per column, < where it ends."""
+    cells = [[str(c) for c in row] for row in (header, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    align = align.ljust(len(header), "<")
+    lines = ["  ".join(f"{c:{a}{w}}" for c, a, w in zip(row, align, widths, strict=True)) for row in cells]
+    lines.insert(1, "  ".join("-" * w for w in widths))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def shorten(names: Sequence[str], most: int = 3) -> str:
+    """The first few names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown}, +{len(names) - most}"
