@@ -80,16 +80,19 @@ def fuse(
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
         data: batches of inputs, or of (input, label) pairs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
-        convention: "value" (a channel is the average of what is fused) or "mass" (the paper's form).
+        convention: "value" (a channel is the average of what is fused) or "mass" (the paper's form: it is the sum of
+            the mass it receives, and with unequal widths channels that are matched in part are split).
         blueprint: a traced blueprint of the last model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at alpha=1 that the result is the ensemble.
-        seed: of everything random.
+        seed: of the checks, the only thing that is random.
     """
     check_models(models)
     inputs = as_inputs(example_inputs)
     mix = check_mix(mix, len(models))
     batches = Batches.of(data, len(inputs))
-    features = _choose(features, ("auto", "weights", "activations", "both"), "features", batches, "activations", "weights")
+    features = _choose(
+        features, ("auto", "weights", "activations", "both"), "features", batches, "activations", "weights"
+    )
     norm = _choose(norm, ("auto", "recalibrate", "analytic"), "norm", batches, "recalibrate", "analytic")
     _known(method, METHODS, "method")
     _known(align, ("fixed-point", "greedy"), "align")
@@ -101,13 +104,13 @@ def fuse(
     while True:
         blueprints = conformed(models, blueprint, inputs, equal=method in ("average", "permutation"))
         alphas = check_alpha(alpha, blueprint, partial=method == "partial-ot")
-        alignments = _align(models, blueprints, alphas, batches, method, features, align, convention, seed)
+        alignments = _align(models, blueprints, alphas, batches, method, features, align, convention)
         plan = _plan(blueprint, alignments, alphas, mix, convention)
         try:
             operated = apply(models, blueprints, plan, inputs)
             break
         except ResizeError as error:
-            blueprint = blueprint.demote(dict.fromkeys(error.spaces, error.why), "permutable")
+            blueprint = _without(blueprint, error, models[-1], inputs, seed)
     analytic(operated, models, blueprints, plan)
     if norm == "recalibrate" and blueprint.norms and batches is not None:
         recalibrate(operated.model, batches)
@@ -116,6 +119,16 @@ def fuse(
     operated.model.train(models[-1].training)
     recipe = Recipe(method, features, align, norm, convention, alpha, tuple(mix), seed)
     return Fusion(operated.model, plan, blueprint, operated.layout, recipe, count(models[-1], blueprint, plan))
+
+
+def _without(
+    blueprint: Blueprint, error: ResizeError, model: nn.Module, inputs: tuple[Any, ...], seed: int
+) -> Blueprint:
+    """The blueprint with the spaces demoted that do not follow their width: found by the check, else as reported."""
+    verified = verify(model, inputs, blueprint, seed)
+    if any(a.kind != b.kind for a, b in zip(blueprint, verified, strict=True)):
+        return verified
+    return blueprint.demote(dict.fromkeys(error.spaces, error.why), "permutable")
 
 
 def _choose(
@@ -143,7 +156,6 @@ def _align(
     features: str,
     align: str,
     convention: Convention,
-    seed: int,
 ) -> list[Alignment]:
     """Every model but the last, aligned with the last."""
     last = blueprints[-1]
@@ -156,7 +168,7 @@ def _align(
         measured = activation_costs(models, blueprints, batches or (), list(free))
     sides = [Side(b, named_tensors(m)) for b, m in zip(blueprints, models, strict=True)]
     return [
-        _align_pair(sides[k], sides[-1], free, widths[k], measured[k], method, features, align, convention, seed)
+        _align_pair(sides[k], sides[-1], free, widths[k], measured[k], method, features, align, convention)
         for k in range(len(models) - 1)
     ]
 
@@ -171,19 +183,16 @@ def _align_pair(
     features: str,
     align: str,
     convention: Convention,
-    seed: int,
 ) -> Alignment:
     if features == "activations":
-        return separate(Problem(None, measured, free, widths))
+        return separate(Problem(None, measured, free, widths, split=convention == "mass"))
 
     def problem(alphas: Mapping[str, float]) -> Problem:
-        bare = Problem(None, {}, alphas, widths)
+        bare = Problem(None, {}, alphas, widths, split=convention == "mass")
         share = {s: fused_count(m, bare.matched_alpha(s)) / m if s in alphas else 1.0 for s, (_, m) in widths.items()}
         share = {s: max(v, 1 / widths[s][1]) for s, v in share.items()}
         rebasin = method == "permutation"
-        weights = WeightCosts(
-            ours, theirs, share, convention=convention, normalise=not rebasin, vectors=rebasin
-        )
+        weights = WeightCosts(ours, theirs, share, convention=convention, normalise=not rebasin, vectors=rebasin)
         scaled = {s: c / (widths[s][1] * share[s]) for s, c in measured.items()}
         return replace(bare, weights=weights, fixed_costs=scaled)
 
@@ -191,14 +200,13 @@ def _align_pair(
     if align == "greedy":
         return greedy(wanted)
     full = problem(wanted.at_full_fusion()) if wanted.is_partial() else None
-    return fixed_point(wanted, full=full, seed=seed)
+    return fixed_point(wanted, full=full)
 
 
 def _in_order(widths: Mapping[str, tuple[int, int]]) -> dict[str, Coupling]:
     """Channel i with channel i; where widths differ, nothing is fused."""
     return {
-        s: Coupling.identity(n) if n == m else couple(np.zeros((n, m)), 0.0).isolated()
-        for s, (n, m) in widths.items()
+        s: Coupling.identity(n) if n == m else couple(np.zeros((n, m)), 0.0).isolated() for s, (n, m) in widths.items()
     }
 
 
@@ -226,7 +234,11 @@ def _plan(
 
 
 def _check_ensemble(
-    result: nn.Module, models: Sequence[nn.Module], mix: Sequence[float], inputs: tuple[Any, ...], blueprint: Blueprint
+    result: nn.Module,
+    models: Sequence[nn.Module],
+    mix: Sequence[float],
+    inputs: tuple[Any, ...],
+    blueprint: Blueprint,
 ) -> None:
     """With every hidden space elastic, alpha=1 is the mix of the outputs."""
     hidden = [s for s in blueprint if s.kind != "elastic" and "output" not in s.reasons]
@@ -238,6 +250,6 @@ def _check_ensemble(
     expected = sum(w * o.to(outputs[-1].device) for w, o in zip(mix, outputs, strict=True))
     if not close(run(result, inputs), expected):
         raise VerificationError(
-            "the result at alpha=1 is not the mix of the models' outputs. Where the network ends in a non-linearity the "
-            "mix happens before it; pass check=False to accept that."
+            "the result at alpha=1 is not the mix of the models' outputs. Where the network ends in a non-linearity "
+            "the mix happens before it; pass check=False to accept that."
         )

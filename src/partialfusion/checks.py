@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torch.nn.parameter import is_lazy
 
 from .blueprint import Blueprint, Space, named_tensors, trace_labels
 from .errors import MismatchError, OptionError
@@ -34,7 +35,7 @@ def check_tensors(model: nn.Module, what: str) -> None:
     if not tensors:
         raise OptionError(f"{what} ({type(model).__name__}) has no parameters")
     for name, tensor in tensors.items():
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        if is_lazy(tensor):
             raise OptionError(f"{what}: {name} is not initialised yet; run the model once on real inputs first")
         shape = tuple(tensor.shape)
         if tensor.is_complex():
@@ -64,7 +65,7 @@ def check_mix(mix: Sequence[float] | None, models: int) -> tuple[float, ...]:
     """The shares of the models as numbers."""
     if mix is None:
         return (1.0 / models,) * models
-    shares = tuple(float(w) for w in (mix.tolist() if isinstance(mix, Tensor) else mix))
+    shares = tuple(float(w) for w in mix)
     if len(shares) != models:
         raise OptionError(f"mix={list(shares)} has {len(shares)} shares for {models} models")
     if any(not math.isfinite(w) or w < 0 for w in shares) or abs(sum(shares) - 1) > 1e-6:
@@ -76,8 +77,8 @@ def check_alpha(alpha: float | Mapping[str, float], blueprint: Blueprint, *, par
     """Elastic space → isolated share."""
     elastic = [s.name for s in blueprint if s.kind == "elastic"]
     if isinstance(alpha, Mapping):
-        values = {s: 0.0 for s in elastic}
-        for pattern in reversed(alpha):
+        values = dict.fromkeys(elastic, 0.0)
+        for pattern in reversed(list(alpha)):
             matched = [s for s in elastic if fnmatchcase(s, pattern)]
             if not matched:
                 raise OptionError(
@@ -135,13 +136,12 @@ def _same_names(shapes: Mapping[str, tuple[int, ...]], blueprint: Blueprint, k: 
         told += [f"it has {extra[0]} {shapes[extra[0]]}, which the last model lacks"] if extra else []
         raise MismatchError(
             f"models[{k}] is of another architecture than the last model: {' and '.join(told)} "
-            f"({len(missing)} parameters missing, {len(extra)} more). Fusing needs the same modules under the same names."
+            f"({len(missing)} parameters missing, {len(extra)} more). "
+            "Fusing needs the same modules under the same names."
         )
 
 
-def _only_widths_differ(
-    shapes: Mapping[str, tuple[int, ...]], blueprint: Blueprint, k: int, equal: bool
-) -> None:
+def _only_widths_differ(shapes: Mapping[str, tuple[int, ...]], blueprint: Blueprint, k: int, equal: bool) -> None:
     for name, shape in shapes.items():
         other = blueprint.shapes[name]
         if shape == other:

@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from .blueprint import to_device_of
 from .errors import DataError
+
+
+def feed(model: nn.Module, batch: tuple[Any, ...], number: int) -> Any:
+    """The model's output on a batch; what it rejects is the data's fault."""
+    try:
+        return model(*to_device_of(model, batch))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in batch]
+        hint = " Use batches of more than one sample." if "more than 1 value per channel" in str(error) else ""
+        raise DataError(
+            f"batch {number} of shapes {shapes} does not run through {type(model).__name__}: "
+            f"{str(error).splitlines()[0]}.{hint}"
+        ) from error
 
 
 class Batches:

@@ -93,9 +93,7 @@ class Fusion:
     def summary(self) -> Summary:
         """Channels fused and isolated per space, parameters, and convergence."""
         spaces = tuple(
-            SpaceSummary(
-                s.name, s.kind, s.width, (r := self.plan[s.name]).width, r.fused, r.isolated, r.cost
-            )
+            SpaceSummary(s.name, s.kind, s.width, (r := self.plan[s.name]).width, r.fused, r.isolated, r.cost)
             for s in self.blueprint
         )
         plan = self.plan

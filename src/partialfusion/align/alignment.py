@@ -20,16 +20,18 @@ class Problem:
 
     Attributes:
         weights: the objective on weights, or nothing when activations alone decide.
-        fixed_costs: space → cost that does not depend on other spaces, already on the objective's scale.
+        fixed_costs: space → cost that does not depend on other spaces, already on the scale of the objective.
         alphas: free space → isolated share, in the order of computation. A space that is wholly isolated is
             matched like one that is wholly fused, since its neighbours need to know what corresponds.
         widths: space → channels of both models, for every space.
+        split: leave channels of unequal widths fused in part.
     """
 
     weights: WeightCosts | None
     fixed_costs: Mapping[str, Floats]
     alphas: Mapping[str, float]
     widths: Mapping[str, tuple[int, int]]
+    split: bool = False
 
     def cost(self, space: str, couplings: Couplings) -> Floats:
         """(n × m) cost of a space while all others stay as they are."""
@@ -41,7 +43,7 @@ class Problem:
         return total
 
     def solve(self, space: str, cost: Floats) -> Coupling:
-        return couple(cost, self.matched_alpha(space))
+        return couple(cost, self.matched_alpha(space), split=self.split)
 
     def matched_alpha(self, space: str) -> float:
         alpha = self.alphas[space]
@@ -56,10 +58,6 @@ class Problem:
     def identity(self) -> dict[str, Coupling]:
         """Channel i with channel i in every space of equal width."""
         return {s: Coupling.identity(n) for s, (n, m) in self.widths.items() if n == m}
-
-    def objective(self, couplings: Couplings) -> float:
-        total = sum(matched_cost(c, couplings[s]) for s, c in self.fixed_costs.items())
-        return total + (self.weights.objective(couplings) if self.weights is not None else 0.0)
 
 
 @dataclass(frozen=True)

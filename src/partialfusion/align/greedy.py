@@ -28,4 +28,3 @@ def greedy(problem: Problem) -> Alignment:
         couplings[space] = problem.solve(space, cost)
         costs[space] = matched_cost(cost, couplings[space])
     return Alignment(couplings, costs)
-

@@ -47,7 +47,7 @@ Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 
 
-class NoRule(Exception):
+class NoRuleError(Exception):
     """Raised by a rule for a case it does not cover; the operation then counts as unknown."""
 
 
@@ -138,9 +138,9 @@ class Tracer:
         function = RULES.get(name) or RULES.get(name.rstrip("_"))
         try:
             if function is None:
-                raise NoRule
+                raise NoRuleError
             result = function(self, *args, **kwargs)
-        except NoRule:
+        except NoRuleError:
             return self._no_rule(tensors)
         if in_place and isinstance(result, Activation):
             self._written_in_place(node, values, args[0], result)
@@ -237,9 +237,7 @@ class Tracer:
                 self.rigid(most[mixed], "shares its place with the network's input")
         return self.labels.find(most)
 
-    def bind(
-        self, parameter: Parameter, dim: int, labels: Tensor, role: Role, output_dim: int | None = None
-    ) -> None:
+    def bind(self, parameter: Parameter, dim: int, labels: Tensor, role: Role, output_dim: int | None = None) -> None:
         """Say that the dimension `dim` of a parameter carries these channels."""
         axis = parameter.axes[dim]
         bound = self.bound.setdefault((parameter.name, axis), [])

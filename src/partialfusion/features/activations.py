@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..blueprint import Blueprint, evaluation_mode, named_tensors, to_device_of
+from ..blueprint import Blueprint, evaluation_mode, named_tensors
+from ..data import feed
 from ..errors import DataError
 from ..kernels.coupling import Floats
 
@@ -27,9 +28,7 @@ class Recorder(TorchFunctionMode):
         self.found: dict[Site, Tensor] = {}
         self.uses: dict[str, int] = {}
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if isinstance(result, Tensor) and not result.is_meta:
             for value in (*args, *(kwargs or {}).values()):
@@ -94,15 +93,15 @@ def activation_costs(
     seen = 0
     with evaluation_mode(*models), torch.no_grad():
         for batch in batches:
-            seen += 1
             recorded = []
             for model, own in zip(models, writers, strict=True):
                 dims = {name: dim for name, dim, _, _ in own}
                 with Recorder(model, dims) as recorder:
-                    model(*to_device_of(model, batch))
+                    feed(model, batch, seen)
                 recorded.append(recorder.found)
             for k, table in enumerate(moments):
                 _accumulate(table, recorded[k], recorded[-1], writers[k], writers[-1])
+            seen += 1
     if not seen:
         raise DataError("the data holds no batch: activations need at least one")
     return [_costs(table) for table in moments]

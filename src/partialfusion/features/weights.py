@@ -68,9 +68,7 @@ class WeightCosts:
 
     def bindings(self, space: str) -> list[tuple[AxisBinding, AxisBinding]]:
         """The axes that describe the channels of a space, in both models."""
-        pairs = zip(
-            self.ours.blueprint[space].bindings, self.theirs.blueprint[space].bindings, strict=True
-        )
+        pairs = zip(self.ours.blueprint[space].bindings, self.theirs.blueprint[space].bindings, strict=True)
         return [(a, b) for a, b in pairs if b.parameter in self.weights]
 
     def others(self, binding: AxisBinding) -> list[str]:
@@ -119,7 +117,7 @@ class WeightCosts:
         return ours, theirs
 
     def objective(self, couplings: Couplings) -> float:
-        """The global objective, for comparing couplings of the whole network."""
+        """The global objective for couplings of the whole network."""
         total = 0.0
         for name, weight in self.weights.items():
             ours, theirs = self._kernels(name, couplings)

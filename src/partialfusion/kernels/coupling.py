@@ -19,14 +19,14 @@ DUST = 1e-9
 class Coupling:
     """A sparse coupling of the channels of one model (rows) with those of the last model (columns).
 
-    All mass is coupled; `fused` tells which entries merge channels. The entries that are not fused pair up what
-    stays isolated: no weight is ever averaged over them, but they say which isolated channels correspond.
+    Every row is coupled with all its mass; `fused` tells which entries merge channels. The entries that are not fused
+    pair up what stays isolated: no weight is ever averaged over them, but they say which channels correspond.
 
     Attributes:
         rows, cols: (e,) channel indices of the entries.
         mass: (e,) positive masses.
         fused: (e,) whether the entry merges its two channels.
-        row_mass, col_mass: (n,) and (m,) the marginals.
+        row_mass, col_mass: (n,) and (m,) the masses of the channels.
     """
 
     rows: Ints
@@ -66,13 +66,12 @@ class Coupling:
         rows, cols, mass = self.fused_part()
         n, m = self.shape
         return (
-            _share(np.bincount(rows, mass, n), self.row_mass),
-            _share(np.bincount(cols, mass, m), self.col_mass),
+            _share(np.bincount(rows, mass, n) / self.row_mass),
+            _share(np.bincount(cols, mass, m) / self.col_mass),
         )
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
-    share = part / whole
+def _share(share: Floats) -> Floats:
     share[share < DUST] = 0.0
     share[share > 1.0 - DUST] = 1.0
     return share

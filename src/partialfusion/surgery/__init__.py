@@ -5,4 +5,14 @@ from .count import Count, count
 from .norm import analytic, recalibrate
 from .verify import verify
 
-__all__ = ["Count", "Operated", "ResizeError", "analytic", "apply", "count", "matching_spaces", "recalibrate", "verify"]
+__all__ = [
+    "Count",
+    "Operated",
+    "ResizeError",
+    "analytic",
+    "apply",
+    "count",
+    "matching_spaces",
+    "recalibrate",
+    "verify",
+]

@@ -11,7 +11,8 @@ from scipy.sparse import coo_array
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..blueprint import Blueprint, Norm, Space, evaluation_mode, named_tensors, to_device_of
+from ..blueprint import Blueprint, Norm, Space, evaluation_mode, named_tensors
+from ..data import feed
 from ..errors import DataError
 from ..features import Side
 from ..features.weights import slices
@@ -36,12 +37,8 @@ def recalibrate(model: nn.Module, batches: Iterable[tuple[Any, ...]]) -> None:
             m.train()
         try:
             for batch in batches:
+                feed(model, batch, seen)
                 seen += 1
-                model(*to_device_of(model, batch))
-        except ValueError as error:
-            raise DataError(
-                f"batch norm statistics cannot be measured on this data: {error}. Use batches of more than one sample."
-            ) from error
         finally:
             for m, momentum in zip(norms, momenta, strict=True):
                 m.momentum = momentum
@@ -49,9 +46,7 @@ def recalibrate(model: nn.Module, batches: Iterable[tuple[Any, ...]]) -> None:
         raise DataError("the data holds no batch: norm='recalibrate' needs at least one")
 
 
-def analytic(
-    result: Operated, models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Plan
-) -> None:
+def analytic(result: Operated, models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Plan) -> None:
     """Variances of fused channels without data.
 
     The mean of a weighted sum of channels is the weighted sum of their means, which surgery has written already. Its
@@ -125,7 +120,6 @@ def _cosines(rows: Tensor, e: Tensor, f: Tensor) -> Tensor:
     """ρ of entry pairs from unit vectors, a channel with itself exactly one."""
     step = max(1, CHUNK // rows.shape[1])
     parts = [
-        (rows[e[i : i + step]] * rows[f[i : i + step]]).sum(1, dtype=torch.float64)
-        for i in range(0, len(e), step)
+        (rows[e[i : i + step]] * rows[f[i : i + step]]).sum(1, dtype=torch.float64) for i in range(0, len(e), step)
     ]
     return torch.cat(parts).clamp_(-1.0, 1.0).masked_fill_(e == f, 1.0)

@@ -19,7 +19,7 @@ from .resize import resized
 
 log = logging.getLogger(__name__)
 
-# Largest deviation from the original outputs, relative to their largest entry. A wrong tie gives deviations of order one.
+# Largest deviation from the original outputs, relative to their largest entry. A wrong tie deviates by order one.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2}
 NOISE = 0.1
 

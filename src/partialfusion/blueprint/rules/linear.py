@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..tracer import Activation, NoRule, Parameter, Tracer, rule
+from ..tracer import Activation, NoRuleError, Parameter, Tracer, rule
 
 
 def _apply_weight(
@@ -12,7 +12,7 @@ def _apply_weight(
 ) -> Activation:
     """Dimension `read` of the weight reads dimension `x_dim` of x; dimension `write` writes `out_dim`."""
     if not isinstance(weight, Parameter) or not (bias is None or isinstance(bias, Parameter)):
-        raise NoRule
+        raise NoRuleError
     labels = t.channels(t.activation(x), x_dim)
     t.bind(weight, read, labels, "reads")
     out = t.written(weight, write, out_dim)
@@ -29,7 +29,7 @@ def linear(t: Tracer, x: Any, weight: Any, bias: Any = None) -> Activation:
 @rule("addmm")
 def addmm(t: Tracer, bias: Any, x: Any, weight: Any, **scale: Any) -> Activation:
     if scale or not isinstance(bias, Parameter) or len(bias.shape) != 1:
-        raise NoRule
+        raise NoRuleError
     return _apply_weight(t, x, weight, bias, read=0, write=1, x_dim=-1, out_dim=-1)
 
 
@@ -39,7 +39,7 @@ def matmul(t: Tracer, a: Any, b: Any) -> Activation:
         return _apply_weight(t, a, b, None, read=0, write=1, x_dim=-1, out_dim=-1)
     if isinstance(a, Parameter) and len(a.shape) == 2 and len(t.activation(b).labels.shape) > 1:
         return _apply_weight(t, b, a, None, read=1, write=0, x_dim=-2, out_dim=-2)
-    raise NoRule
+    raise NoRuleError
 
 
 @rule("conv1d", "conv2d", "conv3d")
@@ -54,13 +54,13 @@ def convolution(
     groups: int = 1,
 ) -> Activation:
     if not isinstance(weight, Parameter):
-        raise NoRule
+        raise NoRuleError
     dim = 1 - len(weight.shape)
     if groups == 1:
         return _apply_weight(t, x, weight, bias, read=1, write=0, x_dim=dim, out_dim=dim)
     x = t.activation(x)
     if groups != x.labels.shape[dim] or weight.shape[0] != groups:
-        raise NoRule
+        raise NoRuleError
     labels = t.channels(x, dim)
     t.bind(weight, 0, labels, "scales")
     if isinstance(bias, Parameter):
@@ -81,7 +81,7 @@ def transposed_convolution(
     dilation: Any = 1,
 ) -> Activation:
     if groups != 1 or not isinstance(weight, Parameter):
-        raise NoRule
+        raise NoRuleError
     dim = 1 - len(weight.shape)
     return _apply_weight(t, x, weight, bias, read=0, write=1, x_dim=dim, out_dim=dim)
 
@@ -89,5 +89,5 @@ def transposed_convolution(
 @rule("embedding")
 def embedding(t: Tracer, weight: Any, indices: Any, *options: Any) -> Activation:
     if not isinstance(weight, Parameter):
-        raise NoRule
+        raise NoRuleError
     return t.spread(t.written(weight, 1, -1), -1, frozenset([weight.name]))

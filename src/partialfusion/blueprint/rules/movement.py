@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from ..tracer import Activation, Constant, NoRule, Parameter, Tracer, Value, rule
+from ..tracer import Activation, Constant, NoRuleError, Parameter, Tracer, Value, rule
 
 MOVES = """
     select slice narrow expand expand_as squeeze unsqueeze chunk split split_with_sizes tensor_split unbind roll flip
     repeat tile repeat_interleave movedim moveaxis swapaxes swapdims flatten unflatten channel_shuffle pixel_shuffle
     pixel_unshuffle native_channel_shuffle unfold rot90 ravel diagonal index_select
 """
-AXES_ONLY = {
-    "t": lambda n: list(reversed(range(n))),
-    "numpy_T": lambda n: list(reversed(range(n))),
-    "transpose": lambda n, a, b: _swapped(n, a, b),
-    "permute": lambda n, dims: [d % n for d in dims],
-}
+
+
+def _reversed(n: int) -> list[int]:
+    return list(reversed(range(n)))
 
 
 def _swapped(n: int, a: int, b: int) -> list[int]:
     order = list(range(n))
     order[a % n], order[b % n] = order[b % n], order[a % n]
     return order
+
+
+def _permuted(n: int, dims: list[int]) -> list[int]:
+    return [d % n for d in dims]
+
+
+AXES_ONLY: dict[str, Callable[..., list[int]]] = {
+    "t": _reversed,
+    "numpy_T": _reversed,
+    "transpose": _swapped,
+    "permute": _permuted,
+}
 
 
 @rule(*AXES_ONLY)
@@ -60,9 +71,7 @@ def cat(t: Tracer, tensors: list[Any], dim: int = 0) -> Activation:
 @rule("stack")
 def stack(t: Tracer, tensors: list[Any], dim: int = 0) -> Activation:
     parts = [t.activation(v) for v in tensors]
-    return Activation(
-        torch.stack([p.labels for p in parts], dim), frozenset[str]().union(*(p.sources for p in parts))
-    )
+    return Activation(torch.stack([p.labels for p in parts], dim), frozenset[str]().union(*(p.sources for p in parts)))
 
 
 @rule("pad", "constant_pad_nd")
@@ -77,7 +86,7 @@ def pad(t: Tracer, x: Any, widths: list[int], mode: Any = "constant", value: Any
 @rule("index")
 def index(t: Tracer, x: Any, indices: list[Any]) -> Activation:
     if any(isinstance(i, (Activation, Parameter)) for i in indices):
-        raise NoRule
+        raise NoRuleError
     x = t.activation(x)
     chosen = tuple(slice(None) if i is None else i.value.cpu() for i in indices)
     return _checked(t, x.labels[chosen], x.sources)
@@ -106,7 +115,5 @@ def move(t: Tracer, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _checked(t: Tracer, labels: Tensor, sources: frozenset[str]) -> Activation:
     if tuple(labels.shape) != t.shape:
-        raise NoRule
+        raise NoRuleError
     return Activation(labels, sources)
-
-

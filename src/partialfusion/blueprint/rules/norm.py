@@ -6,7 +6,7 @@ from typing import Any
 
 from ..labels import varying_dims
 from ..spaces import Norm
-from ..tracer import Activation, NoRule, Parameter, Tracer, rule
+from ..tracer import Activation, NoRuleError, Parameter, Tracer, rule
 
 
 def _affine(t: Tracer, x: Activation, dim: int, weight: Any, bias: Any) -> None:
@@ -47,7 +47,7 @@ def layer_norm(
     x = t.activation(x)
     first = x.labels.dim() - len(normalized_shape)
     if any(d < first for d in varying_dims(x.labels)):
-        raise NoRule
+        raise NoRuleError
     t.permutable(x.labels, f"{t.operation} runs across it")
     for dim in (d for d in varying_dims(x.labels) if d >= first):
         labels = t.channels(x, dim)

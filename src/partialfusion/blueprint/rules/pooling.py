@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ..labels import compact, varying_dims
-from ..tracer import Activation, NoRule, Tracer, rule
+from ..labels import FREE, compact, varying_dims
+from ..tracer import Activation, Tracer, rule
 
 WINDOWS = """
     max_pool{n}d avg_pool{n}d adaptive_avg_pool{n}d adaptive_max_pool{n}d max_pool{n}d_with_indices
@@ -20,8 +20,6 @@ def _pool(n: int) -> Any:
     def pool(t: Tracer, x: Any, *options: Any, **more: Any) -> Any:
         x = t.activation(x)
         dim = -1 - n
-        if any(d - x.labels.dim() > dim for d in varying_dims(t.labels.find(compact(x.labels)))):
-            raise NoRule
         pooled = t.spread(t.channels(x, dim), dim, x.sources)
         return pooled if t.single_result else (pooled, t.fixed(t.shape))
 
@@ -48,12 +46,11 @@ def _reduce(t: Tracer, x: Activation, dims: Any) -> Activation:
     rank = x.labels.dim()
     given = range(rank) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
     over = sorted({d % rank for d in given})
-    labels = t.labels.find(compact(x.labels))
-    if set(over) & set(varying_dims(labels)):
-        _together(t, labels, over, f"{t.operation} runs across it")
+    every = t.labels.find(compact(x.labels))
+    labels = every.amax(over, keepdim=True) if over else every
+    if bool(((every != labels) & (every != FREE)).any()):
+        _together(t, every, over, f"{t.operation} runs across it")
         return t.fixed(t.shape)
-    for d in over:
-        labels = labels.narrow(d, 0, 1)
     if len(t.shape) != rank:
         labels = labels.reshape([n for d, n in enumerate(labels.shape) if d not in over])
     return Activation(labels.expand(t.shape), x.sources)

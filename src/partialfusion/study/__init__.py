@@ -1,0 +1,1 @@
+"""Studies: data, training and experiments that show what the library does."""

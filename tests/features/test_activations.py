@@ -1,0 +1,88 @@
+"""Streamed correlations against NumPy on everything at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import partialfusion as pf
+from partialfusion.features import activation_costs
+from partialfusion.features.activations import Moments
+from zoo import ZOO, Exhibit, ResNet, permuted_twin, randomised
+
+
+def outputs(model: nn.Module, modules: list[nn.Module], data: list[Tensor]) -> list[np.ndarray]:
+    """(samples × channels) of every module, all batches together."""
+    kept: list[list[Tensor]] = [[] for _ in modules]
+    hooks = [
+        m.register_forward_hook(lambda _m, _i, out, k=k: kept[k].append(out.detach())) for k, m in enumerate(modules)
+    ]
+    with torch.no_grad():
+        for x in data:
+            model(x)
+    for hook in hooks:
+        hook.remove()
+    return [torch.cat(found).movedim(1, -1).flatten(0, -2).double().numpy() for found in kept]
+
+
+def test_costs_are_one_minus_the_mean_correlation_over_all_writers() -> None:
+    a, b = randomised(ResNet(6), 0), randomised(ResNet(6), 1)
+    data = [torch.randn(n, 3, 8, 8) * 3 + 1 for n in (5, 2, 7)]
+    blueprint = pf.trace(b, data[0])
+    (costs,) = activation_costs([a, b], [blueprint] * 2, [(x,) for x in data], [s.name for s in blueprint])
+    found = []
+    for ours, theirs in zip(
+        outputs(a, [a.conv1, a.layer1[0].conv2, a.layer1[1].conv2], data),
+        outputs(b, [b.conv1, b.layer1[0].conv2, b.layer1[1].conv2], data),
+        strict=True,
+    ):
+        n = ours.shape[1]
+        found.append(1 - np.corrcoef(ours.T, theirs.T)[:n, n:])
+    assert costs["conv1"] == pytest.approx(np.mean(found, 0), abs=1e-5)
+
+
+def test_moments_are_stable_far_from_zero_and_know_dead_channels() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(500, 4)) + 1e4, rng.normal(size=(500, 3)) - 1e4
+    y[:, 1] = x[:, 2] - 2e4
+    x[:, 0], y[:, 0] = 7.0, 3.0
+    moments = Moments()
+    for part in np.array_split(np.arange(500), 7):
+        moments.add(torch.from_numpy(x[part]).float(), torch.from_numpy(y[part]).float())
+    found = moments.correlation().numpy()
+    assert found[1:, 1:] == pytest.approx(np.corrcoef(x[:, 1:].T, y[:, 1:].T)[:3, 3:], abs=2e-3)
+    assert found[2, 1] == pytest.approx(1.0, abs=2e-3)
+    assert (found[0, 0], *found[0, 1:], *found[1:, 0]) == (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", ["shared", "mixer"])
+def test_weights_used_twice_or_by_function_are_seen(name: str) -> None:
+    exhibit: Exhibit = ZOO[name]
+    model, x = exhibit.model(0), exhibit.inputs()
+    twin = permuted_twin(model, x, 4)
+    blueprint = pf.trace(model, x)
+    free = [s.name for s in blueprint if s.kind == "elastic"]
+    (costs,) = activation_costs([twin, model], [blueprint] * 2, [(exhibit.inputs(1),)], free)
+    assert set(costs) == set(free)
+    for cost in costs.values():
+        assert cost.min(0) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_data_forms_give_the_same_result() -> None:
+    exhibit = ZOO["vgg-bn"]
+    models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
+    data = [exhibit.inputs(s) for s in range(3)]
+    forms = [data, tuple(data), iter(data), [(d, torch.zeros(4)) for d in data], [[d, 0] for d in data]]
+    results = [pf.fuse(models, x, alpha=0.3, data=form).model for form in forms]
+    for other in results[1:]:
+        assert all(torch.equal(p, q) for p, q in zip(results[0].parameters(), other.parameters(), strict=True))
+        assert all(torch.equal(p, q) for p, q in zip(results[0].buffers(), other.buffers(), strict=True))
+
+
+def test_auto_takes_activations_when_there_is_data() -> None:
+    exhibit = ZOO["mlp"]
+    models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
+    assert pf.fuse(models, x).recipe.features == "weights"
+    assert pf.fuse(models, x, data=[x]).recipe.features == "activations"

@@ -1,0 +1,208 @@
+"""Bad input gets one clear error that names the place, the shapes and the remedy, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import partialfusion as pf
+from zoo import ZOO, identical, mlp, randomised, snapshot, vgg
+
+X = torch.randn(2, 10)
+
+
+def pair() -> list[nn.Module]:
+    return [randomised(mlp(), s) for s in (0, 1)]
+
+
+def refused(kind: type[Exception], match: str, *args: object, **options: object) -> None:
+    models = [m for m in (args[0] if isinstance(args[0], list) else []) if isinstance(m, nn.Module)]
+    before = [snapshot(m) for m in models]
+    with pytest.raises(kind, match=match) as caught:
+        pf.fuse(*args, **options)
+    assert isinstance(caught.value, pf.FusionError)
+    assert "\n" not in str(caught.value)
+    for state, model in zip(before, models, strict=True):
+        nan_safe = {k: torch.nan_to_num(v) for k, v in state.items()}
+        now = {k: torch.nan_to_num(v) for k, v in model.state_dict().items()}
+        assert all(torch.equal(nan_safe[k], now[k]) for k in nan_safe)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.5, float("nan")])
+def test_alpha_out_of_range(alpha: float) -> None:
+    refused(pf.OptionError, "alpha=.* out of range", pair(), X, alpha=alpha)
+
+
+def test_alpha_of_a_space_that_is_not_there() -> None:
+    refused(
+        pf.OptionError,
+        "no elastic space matches 'layer9'; the elastic spaces are 0, 2, 5",
+        pair(),
+        X,
+        alpha={"layer9": 0.5},
+    )
+
+
+def test_alpha_with_a_method_that_fuses_everything() -> None:
+    for method in ("average", "permutation", "ot"):
+        refused(pf.OptionError, "use method='partial-ot'", pair(), X, alpha=0.4, method=method)
+
+
+@pytest.mark.parametrize("mix", [(0.5, 0.6), (-0.5, 1.5), (1.0,), (0.2, 0.3, 0.5), (float("nan"), 1.0)])
+def test_mix(mix: tuple[float, ...]) -> None:
+    refused(pf.OptionError, "mix=", pair(), X, mix=mix)
+
+
+@pytest.mark.parametrize("option", ["method", "features", "align", "norm", "convention"])
+def test_unknown_options(option: str) -> None:
+    refused(pf.OptionError, f"{option}='nonsense' is not known: choose one of", pair(), X, **{option: "nonsense"})
+
+
+def test_number_and_kind_of_models() -> None:
+    refused(pf.OptionError, "two or more models, got 1", pair()[:1], X)
+    refused(pf.OptionError, "list of two or more modules", pair()[0], X)
+    refused(pf.OptionError, r"models\[1\] is a dict", [pair()[0], {}], X)
+    refused(pf.OptionError, "no parameters", [nn.Identity(), nn.Identity()], X)
+
+
+def test_another_architecture() -> None:
+    other = nn.Sequential(*list(mlp())[:-2], nn.Linear(12, 12), nn.GELU(), nn.Linear(12, 5))
+    refused(
+        pf.MismatchError,
+        r"models\[0\] is of another architecture.*lacks 7\.weight \(5, 12\)",
+        [nn.Sequential(*list(mlp())[:-1]), pair()[1]],
+        X,
+    )
+    refused(pf.MismatchError, r"it has 6\.weight \(12, 12\), which the last model lacks", [other, pair()[1]], X)
+
+
+def test_other_input_output_or_kernel_sizes() -> None:
+    wider_out = nn.Sequential(*list(mlp())[:-1], nn.Linear(12, 6))
+    refused(
+        pf.MismatchError,
+        r"7\.weight has shape \(6, 12\) in models\[0\] and \(5, 12\).*output widths \(6 and 5\)",
+        [wider_out, pair()[1]],
+        X,
+    )
+    wider_in = nn.Sequential(nn.Linear(11, 12), *list(mlp())[1:])
+    refused(pf.MismatchError, r"0\.weight has shape \(12, 11\).*same inputs", [wider_in, pair()[1]], X)
+    kernel = nn.Sequential(nn.Conv2d(3, 8, 5, padding=2), *list(vgg(8))[1:])
+    refused(pf.MismatchError, r"\(8, 3, 5, 5\).*size of a kernel", [kernel, vgg(8)], torch.randn(2, 3, 8, 8))
+
+
+def test_methods_that_need_equal_widths() -> None:
+    models = [mlp(12), mlp(14)]
+    for method in ("average", "permutation"):
+        refused(pf.MismatchError, "needs equal widths; use method='ot'", models, X, method=method)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_none(value: float) -> None:
+    models = pair()
+    with torch.no_grad():
+        models[0][2].weight[3, 4] = value
+    refused(pf.OptionError, r"models\[0\]: 2\.weight \(15, 12\) holds 1 NaN or infinite", models, X)
+
+
+def test_complex_and_quantised() -> None:
+    models = pair()
+    models[1][0].weight = nn.Parameter(models[1][0].weight.detach().to(torch.complex64))
+    refused(pf.OptionError, r"0\.weight \(12, 10\) is complex", models, X)
+    models = pair()
+    models[1][0].weight = nn.Parameter(torch.zeros(12, 10, dtype=torch.int8), requires_grad=False)
+    refused(pf.OptionError, r"0\.weight \(12, 10\) is quantised \(torch\.int8\)", models, X)
+
+
+def test_inputs_the_model_rejects() -> None:
+    refused(
+        pf.TraceError,
+        r"does not run on the example inputs of shapes \[\(2, 11\)\]",
+        pair(),
+        torch.randn(2, 11),
+    )
+    refused(pf.TraceError, "example_inputs as the model's forward takes them", pair(), (X, X))
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(10, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(x)
+        return x if x.sum().item() > 0 else -x
+
+
+def test_a_model_that_cannot_be_traced() -> None:
+    refused(
+        pf.TraceError,
+        "torch.export cannot trace Branching.*must not branch on the values",
+        [Branching(), Branching()],
+        X,
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("features", "activations"), ("features", "both"), ("norm", "recalibrate")]
+)
+def test_data_missing(option: str, value: str) -> None:
+    refused(pf.DataError, f"{option}='{value}' needs data", pair(), X, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        ([], "holds no batch"),
+        (iter([]), "holds no batch"),
+        (torch.randn(5, 10), "data is one tensor"),
+        (3, "must be an iterable"),
+        (["text"], "a batch is a str"),
+    ],
+)
+def test_data_of_the_wrong_form(data: object, match: str) -> None:
+    refused(pf.DataError, match, pair(), X, data=data)
+
+
+def test_batches_the_model_rejects() -> None:
+    refused(
+        pf.DataError,
+        r"batch 1 of shapes \[\(4, 9\)\] does not run",
+        pair(),
+        X,
+        data=[torch.randn(4, 10), torch.randn(4, 9)],
+    )
+
+
+def test_batches_too_small_for_statistics() -> None:
+    model = nn.Sequential(nn.Linear(10, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5))
+    models = [
+        randomised(model, 0),
+        randomised(nn.Sequential(nn.Linear(10, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5)), 1),
+    ]
+    refused(
+        pf.DataError,
+        "batches of more than one sample",
+        models,
+        X,
+        data=[torch.randn(1, 10)],
+        features="weights",
+    )
+
+
+def test_a_blueprint_of_another_model() -> None:
+    blueprint = pf.trace(mlp(14), X)
+    refused(pf.MismatchError, "blueprint is of another model: 0.weight has shape", pair(), X, blueprint=blueprint)
+
+
+@pytest.mark.parametrize("call", [lambda m: pf.trace(m, X)], ids=["trace"])
+def test_trace_refuses_the_same(call: Callable[[nn.Module], object]) -> None:
+    model = pair()[0]
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")
+    with pytest.raises(pf.OptionError, match="the model: 0.weight"):
+        call(model)
+    state = snapshot(ZOO["resnet"].model(0))
+    assert identical(state, ZOO["resnet"].model(0))

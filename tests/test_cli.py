@@ -1,0 +1,390 @@
+"""The command line: the same results as the library, one-line errors, exit codes, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner, Result
+
+import partialfusion as pf
+from partialfusion import api, cli
+from partialfusion.checkpoints import build, load_fused, load_metadata, load_model, load_state, save_state
+from partialfusion.errors import OptionError
+
+NETS = """
+from torch import nn
+
+
+def mlp(width):
+    return nn.Sequential(nn.Linear(6, width), nn.GELU(), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 3))
+
+
+def small():
+    return mlp(8)
+
+
+def large():
+    return mlp(12)
+
+
+def chatty():
+    print("building …")
+    return mlp(8)
+
+
+def conv():
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(96, 3)
+    )
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.hidden, self.head = nn.Embedding(5, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, tokens):
+        return self.head(self.hidden(self.embed(tokens)).relu().mean(1))
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right, self.head = nn.Linear(4, 8), nn.Linear(5, 8), nn.Linear(8, 3)
+
+    def forward(self, x, y):
+        return self.head((self.left(x) + self.right(y)).relu())
+"""
+MODULE = "nets_for_cli_tests"
+SMALL, LARGE = f"{MODULE}:small", f"{MODULE}:large"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a module of factories and checkpoints a, b, c (small) and large."""
+    (tmp_path / f"{MODULE}.py").write_text(NETS)
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate("abc"):
+        save_state(build(SMALL, seed=seed), f"{name}.safetensors" if name != "b" else "b.pt")
+    save_state(build(LARGE, seed=3), "large.safetensors")
+    return tmp_path
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(a) for a in args])
+
+
+def fails(result: Result, *told: str, code: int = 1) -> None:
+    """One line on stderr that tells what is wrong, nothing on stdout."""
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert len(result.stderr.strip().splitlines()) == 1
+    for text in told:
+        assert text in result.stderr
+
+
+FUSE = ("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
+
+
+# Results
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [
+        ((), {}),
+        (("--alpha", "0.25", "--mix", "0.3,0.7", "--seed", "5"), {"alpha": 0.25, "mix": [0.3, 0.7], "seed": 5}),
+        (("--alpha", "0=0.5", "--alpha", "0.25"), {"alpha": {"0": 0.5, "*": 0.25}}),
+        (("--alpha", "2=1"), {"alpha": {"2": 1.0}}),
+        (("--method", "average"), {"method": "average"}),
+        (("--method", "permutation"), {"method": "permutation"}),
+        (
+            ("--method", "ot", "--align", "greedy", "--convention", "mass"),
+            {"method": "ot", "align": "greedy", "convention": "mass"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("out", ["fused.safetensors", "fused.pt"])
+def test_fuse_equals_the_library(folder: Path, out: str, options: tuple[str, ...], keywords: dict[str, object]) -> None:
+    result = run(*FUSE, "--out", out, *options)
+    assert result.exit_code == 0, result.stderr
+    models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
+    seed = int(keywords.get("seed", 0))  # type: ignore[call-overload]
+    expected = pf.fuse(models, cli.example_inputs(["2,6"], seed), **keywords)
+    assert_same_state(load_state(out), expected.model.state_dict())
+    assert str(expected.summary()) in result.stdout
+    assert result.stderr == ""
+
+
+def assert_same_state(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[n], expected[n]) for n in expected)
+
+
+def test_three_models(folder: Path) -> None:
+    run(*FUSE[:4], "c.safetensors", "--input", "2,6", "--mix", "0.2,0.3,0.5", "--alpha", "1", "--out", "f.safetensors")
+    paths, x = ("a.safetensors", "b.pt", "c.safetensors"), torch.randn(4, 6)
+    expected = sum(w * load_model(SMALL, p)(x) for w, p in zip((0.2, 0.3, 0.5), paths, strict=True))
+    torch.testing.assert_close(load_fused(build(SMALL), "f.safetensors")(x), expected)
+
+
+def test_unequal_widths(folder: Path) -> None:
+    args = ("fuse", SMALL, "a.safetensors", "large.safetensors", "--input", "2,6", "--out", "f.safetensors")
+    fails(run(*args), "large.safetensors is of another model", "(12, 6) in the file and (8, 6) in the model", "factory")
+    assert not Path("f.safetensors").exists()
+    assert run(*args, "--factory", LARGE, "--alpha", "0").exit_code == 0
+    assert load_state("f.safetensors")["0.weight"].shape == (12, 6)
+    fails(run(*args, "--factory", LARGE, "--factory", LARGE), "2 time(s) for 2 models")
+
+
+def test_fused_file_can_be_traced_and_fused_again(folder: Path) -> None:
+    assert run(*FUSE, "--alpha", "0.5", "--out", "f.safetensors").exit_code == 0
+    traced = run("trace", SMALL, "--input", "2,6", "--weights", "f.safetensors", "--json")
+    assert [s["width"] for s in json.loads(traced.stdout)["spaces"]] == [12, 12, 3]
+    again = run(
+        "fuse", SMALL, "f.safetensors", "c.safetensors", "--input", "2,6", "--alpha", "1", "--out", "g.safetensors"
+    )
+    assert again.exit_code == 0, again.stderr
+    assert load_state("g.safetensors")["0.weight"].shape == (20, 6)
+
+
+def test_printed_lines_load_the_file(folder: Path) -> None:
+    result = run(*FUSE, "--out", "f.safetensors")
+    lines = [line[4:] for line in result.stdout.splitlines() if line.startswith("    ")]
+    assert len(lines) == 3
+    scope: dict[str, object] = {}
+    sys.path.insert(0, str(folder))
+    try:
+        exec("\n".join(lines), scope)
+    finally:
+        sys.path.remove(str(folder))
+    assert_same_state(scope["model"].state_dict(), load_state("f.safetensors"))  # type: ignore[attr-defined]
+
+
+def test_fuse_json_quiet_and_metadata(folder: Path) -> None:
+    result = run(*FUSE, "--out", "f.safetensors", "--json", "--alpha", "0=0.5")
+    document = json.loads(result.stdout)
+    assert document["out"] == "f.safetensors"
+    assert document["recipe"]["alpha"] == {"0": 0.5}
+    assert [s["after"] for s in document["spaces"]] == [12, 8, 3]
+    assert document["ratio"] == document["count"]["effective"] / document["count"]["single"]
+    recipe = json.loads(load_metadata("f.safetensors")["partialfusion"])
+    assert recipe == {**document["recipe"], "version": pf.__version__}
+    quiet = run(*FUSE, "--out", "f.safetensors", "--quiet")
+    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_what_factories_print_stays_off_stdout(folder: Path) -> None:
+    result = run("trace", f"{MODULE}:chatty", "--input", "2,6", "--json")
+    assert json.loads(result.stdout)["spaces"]
+    assert "building …" in result.stderr
+
+
+@pytest.mark.parametrize("form", ["npy", "pt", "safetensors"])
+def test_data(folder: Path, form: str) -> None:
+    spec, data = f"{MODULE}:conv", torch.randn(9, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    models = [build(spec, seed=s) for s in (0, 1)]
+    for model, name in zip(models, ("ca.pt", "cb.pt"), strict=True):
+        save_state(model, name)
+    if form == "npy":
+        np.save("x.npy", data.double().numpy())
+    else:
+        import safetensors.torch
+
+        torch.save(data, "x.pt")
+        safetensors.torch.save_file({"x": data}, "x.safetensors")
+    args = ("--data", f"x.{form}", "--batch-size", "4", "--out", "f.safetensors")
+    result = run("fuse", spec, "ca.pt", "cb.pt", "--input", "1,3,8,8", *args)
+    assert result.exit_code == 0, result.stderr
+    expected = pf.fuse(models, cli.example_inputs(["1,3,8,8"], 0), data=list(data.split(3)))
+    assert expected.recipe.norm == "recalibrate"
+    assert_same_state(load_state("f.safetensors"), expected.model.state_dict())
+
+
+def test_trace(folder: Path) -> None:
+    result = run("trace", SMALL, "--input", "2,6", "--weights", "a.safetensors")
+    model = load_model(SMALL, "a.safetensors")
+    assert result.stdout == f"{pf.trace(model, torch.ones(2, 6))}\n"
+    assert "self-check: not checked" in run("trace", SMALL, "--input", "2,6", "--no-check").stdout
+    document = json.loads(run("trace", SMALL, "--input", "2,6", "--json").stdout)
+    assert [(s["name"], s["width"], s["kind"]) for s in document["spaces"]] == [
+        ("0", 8, "elastic"),
+        ("2", 8, "elastic"),
+        ("4", 3, "rigid"),
+    ]
+    assert {"parameter": "2.weight", "axis": 1, "role": "reads", "multiplicity": 1} in document["spaces"][0]["bindings"]
+
+
+def test_integer_and_several_inputs(folder: Path) -> None:
+    assert run("trace", f"{MODULE}:Tokens", "--input", "1,7:int64").exit_code == 0
+    assert run("trace", f"{MODULE}:Two", "--input", "1,4", "--input", "1,5").exit_code == 0
+    for seed, name in enumerate("xy"):
+        save_state(build(f"{MODULE}:Two", seed=seed), f"{name}.pt")
+    args = ("fuse", f"{MODULE}:Two", "x.pt", "y.pt", "--input", "1,4", "--input", "1,5", "--out", "f.pt")
+    assert run(*args).exit_code == 0
+    np.save("d.npy", np.zeros((4, 4), np.float32))
+    fails(run(*args, "--data", "d.npy"), "one input and the model takes 2")
+
+
+def test_example_inputs() -> None:
+    x, y, z = cli.example_inputs(["2,3", "4:int64", "1,2:float64"], 7)
+    assert (x.shape, x.dtype) == ((2, 3), torch.float32)
+    assert (y.shape, y.dtype) == ((4,), torch.int64)
+    assert (z.shape, z.dtype) == ((1, 2), torch.float64)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip((x, y, z), cli.example_inputs(["2,3", "4:int64", "1,2:float64"], 7), strict=True)
+    )
+    for bad in ("", "a", "1,,2", "0,3", "-1,3", "1,3:float33", "1,3:nn"):
+        with pytest.raises(OptionError, match="--input"):
+            cli.example_inputs([bad], 0)
+
+
+def test_global_random_state_stays(folder: Path) -> None:
+    state = torch.random.get_rng_state()
+    assert run(*FUSE, "--out", "f.pt").exit_code == 0
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--alpha", "1.5"), "out of range"),
+        (("--alpha", "much"), "'much' is not a number"),
+        (("--alpha", "0.1", "--alpha", "0.2"), "2 numbers"),
+        (("--alpha", "layer9=0.2"), "no elastic space matches 'layer9'"),
+        (("--mix", "0.5,0.6"), "sum to one"),
+        (("--mix", "1"), "1 shares for 2 models"),
+        (("--mix", "a,b"), "'a' is not a number"),
+        (("--method", "magic"), "choose one of average"),
+        (("--features", "smell"), "features='smell'"),
+        (("--align", "x"), "align='x'"),
+        (("--norm", "x"), "norm='x'"),
+        (("--convention", "x"), "convention='x'"),
+        (("--features", "activations"), "needs data"),
+        (("--data", "nothing.npy"), "nothing.npy: there is no such file"),
+        (("--data", "junk.npy"), "junk.npy is not a .npy file"),
+        (("--data", "empty.npy"), "empty.npy holds no samples"),
+        (("--data", "wrong.npy"), "of shapes [(5, 7)] does not run"),
+        (("--input", "2,6"), "does not run on the example inputs"),
+        (("--out", "nowhere/f.pt"), "create it first"),
+        (("--out", "f.txt"), "must end in .safetensors"),
+        (("--out", "a.safetensors"), "a.safetensors is an input"),
+        (("--out", "b.pt"), "b.pt is an input"),
+        (("--out", "link.pt"), "link.pt is an input"),
+    ],
+)
+def test_bad_options(folder: Path, options: tuple[str, ...], told: str) -> None:
+    np.save("empty.npy", np.zeros((0, 6), np.float32))
+    np.save("wrong.npy", np.zeros((5, 7), np.float32))
+    Path("junk.npy").write_bytes(b"junk")
+    Path("link.pt").symlink_to("b.pt")
+    before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    out = () if "--out" in options else ("--out", "f.safetensors")
+    fails(run(*FUSE, *out, *options), told)
+    assert {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before
+
+
+def test_bad_checkpoints(folder: Path) -> None:
+    Path("short.safetensors").write_bytes(Path("a.safetensors").read_bytes()[:100])
+    Path("short.pt").write_bytes(Path("b.pt").read_bytes()[:500])
+    Path("nothing.pt").touch()
+    torch.save(nn.Linear(2, 2), "whole.pt")
+    save_state(nn.Linear(6, 3), "other.safetensors")
+    state = load_state("a.safetensors")
+    torch.save({**state, "0.bias": state["0.bias"] / 0}, "nan.pt")
+    before = sorted(os.listdir())
+    for name, told in {
+        "short.safetensors": "truncated",
+        "short.pt": "truncated",
+        "nothing.pt": "is empty",
+        "whole.pt": "is refused",
+        "other.safetensors": "of another model than Sequential",
+        "missing.pt": "no such file",
+        "nan.pt": "0.bias (8,) holds 8 NaN or infinite values",
+    }.items():
+        result = run("fuse", SMALL, "a.safetensors", name, "--input", "2,6", "--out", "f.safetensors")
+        fails(result, told, *([name] if name != "nan.pt" else []))
+        assert sorted(os.listdir()) == before
+    fails(run("fuse", SMALL, "a.safetensors", "--input", "2,6", "--out", "f.pt"), "two or more models")
+    fails(run("fuse", f"{MODULE}:medium", *FUSE[2:], "--out", "f.pt"), "has no 'medium'")
+    fails(run("trace", SMALL, "--input", "2,6", "--weights", "other.safetensors"), "it lacks: 0.weight (8, 6)")
+
+
+def test_failure_while_fusing_writes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("f.pt").write_bytes(b"old")
+    for trouble, code in ((KeyboardInterrupt(), 130), (RuntimeError("strange\nthing"), 1), (pf.FusionError("a\nb"), 1)):
+
+        def fail(*args: object, trouble: BaseException = trouble, **options: object) -> None:
+            raise trouble
+
+        monkeypatch.setattr(api, "fuse", fail)
+        before = sorted(os.listdir())
+        fails(run(*FUSE, "--out", "f.pt"), code=code)
+        assert sorted(os.listdir()) == before
+        assert Path("f.pt").read_bytes() == b"old"
+
+
+def test_unexpected_errors_can_be_traced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("strange")
+
+    monkeypatch.setattr(api, "trace", fail)
+    fails(run("trace", SMALL, "--input", "2,6"), "unexpected RuntimeError: strange", cli.TRACEBACK)
+    monkeypatch.setenv(cli.TRACEBACK, "1")
+    assert isinstance(run("trace", SMALL, "--input", "2,6").exception, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("fuse",), ("fuse", SMALL, "a.pt"), ("trace", SMALL), ("wat",), ("demo", "--seed", "x"), ("demo", "--seed", "-1")],
+)
+def test_usage_errors(args: tuple[str, ...]) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert "Usage" in result.stderr
+
+
+def test_help_and_version() -> None:
+    for command in ("demo", "trace", "fuse"):
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert f"partialfusion {command}" in result.stdout.split("Examples")[1]
+    assert run("--version").stdout == f"partialfusion {pf.__version__}\n"
+    assert {"demo", "trace", "fuse"} <= set(run("--help").stdout.split())
+
+
+# In a process of its own
+
+
+def process(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "from partialfusion.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+def test_process(folder: Path) -> None:
+    done = process(*FUSE, "--out", "f.safetensors", "--json", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["out"] == "f.safetensors"
+    models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
+    assert_same_state(load_state("f.safetensors"), pf.fuse(models, torch.ones(2, 6)).model.state_dict())
+
+
+def test_process_that_fails(folder: Path) -> None:
+    Path("b.pt").write_bytes(Path("b.pt").read_bytes()[:900])
+    done = process(*FUSE, "--out", "f.safetensors", cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: b.pt is truncated or not a torch file of tensors; save or copy it again\n"
+    assert not Path("f.safetensors").exists()

@@ -1,0 +1,147 @@
+"""The demo: two specialists on digits, and what must hold between the rows of its table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import partialfusion as pf
+from partialfusion import cli
+from partialfusion.checkpoints import load_model
+from partialfusion.errors import DataError, OptionError
+from partialfusion.study import digits
+
+pytest.importorskip("sklearn")
+
+NET = "partialfusion.study.digits:DigitsNet"
+
+
+@pytest.fixture(scope="module")
+def pair() -> digits.Specialists:
+    return digits.specialists(0)
+
+
+@pytest.fixture(scope="module")
+def study(pair: digits.Specialists) -> digits.Study:
+    return digits.study(pair)
+
+
+def test_every_point_is_reported(study: digits.Study) -> None:
+    found = [(p.method, p.alpha, p.mix) for p in study.points]
+    mixes = [(share, 1 - share) for share in digits.SHARES]
+    assert found == [
+        ("model A", None, (1.0, 0.0)),
+        ("model B", None, (0.0, 1.0)),
+        *(("average", 0.0, mix) for mix in mixes),
+        *(("partial-ot", alpha, mix) for alpha in digits.ALPHAS for mix in mixes),
+        *(("ensemble", None, mix) for mix in mixes),
+    ]
+
+
+def test_alpha_one_is_the_ensemble(study: digits.Study) -> None:
+    for share in digits.SHARES:
+        fused = study.find("partial-ot", alpha=1.0, share=share)
+        ensemble = study.find("ensemble", share=share)
+        assert fused.accuracy == ensemble.accuracy
+        assert fused.parameters == ensemble.parameters - digits.CLASSES  # the output bias is one
+
+
+def test_size_grows_with_alpha(study: digits.Study) -> None:
+    for share in digits.SHARES:
+        ratios = [study.find("partial-ot", alpha=alpha, share=share).ratio for alpha in digits.ALPHAS]
+        assert ratios[0] == 1.0
+        assert ratios == sorted(set(ratios))
+        assert ratios[-1] == pytest.approx(2.0, abs=1e-3)
+
+
+def test_what_the_demo_shows(study: digits.Study) -> None:
+    """Both parents know most digits, alignment is worth much, and the ensemble beats both parents."""
+    a, b = study.find("model A"), study.find("model B")
+    ensemble = study.find("ensemble", share=0.5)
+    assert min(a.accuracy, b.accuracy) > 0.75
+    assert ensemble.accuracy > max(a.accuracy, b.accuracy)
+    assert study.find("partial-ot", alpha=0.0, share=0.5).accuracy > study.find("average", share=0.5).accuracy + 0.1
+
+
+def test_split(pair: digits.Specialists) -> None:
+    training, test = digits.load()
+    fours = int((training.digits == pair.digit).sum())
+    others = len(training) - fours
+    assert int((pair.data_a.digits == pair.digit).sum()) == fours
+    assert len(pair.data_a) == fours + others // 10
+    assert not (pair.data_b.digits == pair.digit).any()
+    assert len(pair.data_b) == others - others // 10
+    assert set(test.digits.tolist()) == set(range(10))
+    assert len(training) + len(test) == 1797
+    assert torch.equal(test.images, pair.test.images)
+    assert 0 <= training.images.min() < training.images.max() == 1
+
+
+def test_same_seed_same_table_and_global_state_stays() -> None:
+    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    first = digits.study(digits.specialists(1, steps=60), alphas=(0.0, 0.5), shares=(0.5,))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    torch.manual_seed(6)
+    assert digits.study(digits.specialists(1, steps=60), alphas=(0.0, 0.5), shares=(0.5,)) == first
+    assert digits.study(digits.specialists(2, steps=60), alphas=(0.0, 0.5), shares=(0.5,)) != first
+
+
+def test_command(
+    study: digits.Study, pair: digits.Specialists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli.app, ["demo", "--json", "--save", "kept"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(result.stdout) == json.loads(json.dumps(asdict(study)))
+    for model, name in ((pair.a, "a"), (pair.b, "b")):
+        kept = load_model(NET, f"kept/{name}.safetensors").state_dict()
+        assert all(torch.equal(kept[n], t) for n, t in model.state_dict().items())
+
+
+def test_text_and_next_steps(
+    study: digits.Study, pair: digits.Specialists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table fits a terminal, and every line it proposes works as it stands."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(digits, "specialists", lambda *args, **options: pair)
+    monkeypatch.setattr(digits, "study", lambda *args, **options: study)
+    runner = CliRunner()
+    text = runner.invoke(cli.app, ["demo"], env={"COLUMNS": "100"}).stdout
+    assert max(len(line) for line in text.splitlines()) <= 101
+    for point in study.points:
+        assert f"{point.accuracy:.1%}" in text
+    lines = [line.strip() for line in text.split("Try next")[1].replace("\\\n", "").splitlines() if line.strip()]
+    commands = [line.split() for line in lines if line.startswith("partialfusion ")]
+    assert [c[1] for c in commands] == ["trace", "demo", "fuse"]
+    for command in commands:
+        result = runner.invoke(cli.app, command[1:])
+        assert (result.exit_code, result.stderr) == (0, "")
+    assert Path("digits/fused.safetensors").exists()
+    exec("\n".join(line for line in lines if not line.startswith("partialfusion ")), scope := {})
+    assert isinstance(scope["result"], pf.Fusion)
+    assert scope["result"].model(pair.test.images).shape == (len(pair.test), 10)
+
+
+def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataError, match=r"pip install 'partialfusion\[demo\]'"):
+        digits.load()
+    result = CliRunner().invoke(cli.app, ["demo"])
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+
+
+def test_bad_options(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="digit=10"):
+        digits.specialists(digit=10)
+    (tmp_path / "file").write_text("x")
+    result = CliRunner().invoke(cli.app, ["demo", "--save", str(tmp_path / "file")])
+    assert result.exit_code == 1
+    assert "choose another" in result.stderr

@@ -1,0 +1,206 @@
+"""A small zoo of networks with random weights, biases and batch-norm statistics."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import partialfusion as pf
+from partialfusion.blueprint import named_tensors
+from partialfusion.kernels import KernelPair, Plan, Reduction
+from partialfusion.surgery import apply
+
+
+def mlp(width: int = 12, activation: type[nn.Module] = nn.GELU, bias: bool = True) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(10, width, bias=bias),
+        activation(),
+        nn.Linear(width, width + 3, bias=bias),
+        activation(),
+        nn.Dropout(0.5),
+        nn.Linear(width + 3, width, bias=bias),
+        activation(),
+        nn.Linear(width, 5, bias=bias),
+    )
+
+
+def vgg(width: int = 8, norm: bool = True) -> nn.Module:
+    """Flattens with H·W > 1."""
+
+    def block(n: int, m: int) -> list[nn.Module]:
+        return [nn.Conv2d(n, m, 3, padding=1), *([nn.BatchNorm2d(m)] if norm else []), nn.ReLU(inplace=True)]
+
+    return nn.Sequential(
+        *block(3, width),
+        nn.MaxPool2d(2),
+        *block(width, width * 2),
+        *block(width * 2, width * 2),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(width * 2 * 4, width * 3),
+        nn.ReLU(),
+        nn.Dropout(),
+        nn.Linear(width * 3, 5),
+    )
+
+
+class Block(nn.Module):
+    def __init__(self, n: int, m: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(n, m, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(m)
+        self.conv2 = nn.Conv2d(m, m, 3, 1, 1, bias=True)
+        self.bn2 = nn.BatchNorm2d(m)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or n != m:
+            self.shortcut = nn.Sequential(nn.Conv2d(n, m, 1, stride, bias=False), nn.BatchNorm2d(m))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.bn1(self.conv1(x)))
+        return torch.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.layer1 = nn.Sequential(Block(width, width), Block(width, width))
+        self.layer2 = nn.Sequential(Block(width, 2 * width, 2), Block(2 * width, 2 * width))
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(2 * width, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.bn1(self.conv1(x)))
+        return self.fc(torch.flatten(self.pool(self.layer2(self.layer1(x))), 1))
+
+
+class PreActivation(nn.Module):
+    """Batch norm before the convolution, on the sum of the residual stream."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, padding=1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(width) for _ in range(3))
+        self.convs = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+        self.fc = nn.Linear(width, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for norm, conv in zip(self.norms, self.convs, strict=False):
+            x = x + conv(torch.relu(norm(x)))
+        return self.fc(torch.relu(self.norms[2](x)).mean((2, 3)))
+
+
+class Shared(nn.Module):
+    """One linear layer used twice, and an activation with a parameter per channel."""
+
+    def __init__(self, width: int = 9) -> None:
+        super().__init__()
+        self.first = nn.Linear(10, width)
+        self.again = nn.Linear(width, width)
+        self.act = nn.PReLU(width)
+        self.scale = nn.Parameter(torch.ones(width))
+        self.last = nn.Linear(width, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x))
+        for _ in range(2):
+            x = x + self.scale * self.act(self.again(x))
+        return self.last(x)
+
+
+class Mixer(nn.Module):
+    """Concatenation, chunks, gates, a depthwise convolution and a channels-last flatten."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(3, width, 3, padding=1)
+        self.b = nn.Conv2d(3, width * 2, 1)
+        self.depth = nn.Conv2d(width, width, 3, padding=1, groups=width)
+        self.join = nn.Conv2d(width * 2 + 3, width, 1)
+        self.gate = nn.Linear(width, width)
+        self.out = nn.Linear(width * 16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, gate = self.b(x).chunk(2, 1)
+        y = torch.cat([self.depth(torch.relu(self.a(x))), value * torch.sigmoid(gate), x], 1)
+        y = nn.functional.silu(self.join(y))
+        y = y * torch.sigmoid(self.gate(y.mean((2, 3))))[:, :, None, None]
+        return self.out(y[:, :, ::2, ::2].permute(0, 2, 3, 1).flatten(1))
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A network of the zoo: how to build it (at several widths) and inputs for it."""
+
+    build: Callable[..., nn.Module]
+    shape: tuple[int, ...]
+    widths: tuple[int, int]
+
+    def inputs(self, seed: int = 0) -> Tensor:
+        return torch.randn(4, *self.shape, generator=torch.Generator().manual_seed(seed))
+
+    def model(self, seed: int, width: int | None = None) -> nn.Module:
+        return randomised(self.build(width or self.widths[0]), seed)
+
+
+ZOO = {
+    "mlp": Exhibit(mlp, (10,), (12, 16)),
+    "mlp-relu-no-bias": Exhibit(lambda w: mlp(w, nn.ReLU, bias=False), (10,), (12, 9)),
+    "vgg": Exhibit(lambda w: vgg(w, norm=False), (3, 8, 8), (8, 6)),
+    "vgg-bn": Exhibit(vgg, (3, 8, 8), (8, 12)),
+    "resnet": Exhibit(ResNet, (3, 8, 8), (8, 10)),
+    "pre-activation": Exhibit(PreActivation, (3, 8, 8), (8, 11)),
+    "shared": Exhibit(Shared, (10,), (9, 7)),
+    "mixer": Exhibit(Mixer, (3, 8, 8), (6, 8)),
+}
+
+
+def randomised(model: nn.Module, seed: int) -> nn.Module:
+    """The model in evaluation mode with random parameters and plausible statistics."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in named_tensors(model).items():
+            if not tensor.is_floating_point():
+                continue
+            if tensor.dim() > 1:
+                fresh = torch.randn(tensor.shape, generator=generator) * (2 / tensor[0].numel()) ** 0.5
+            elif "running_var" in name or not name.endswith(("bias", "running_mean")):
+                fresh = torch.rand(tensor.shape, generator=generator) + 0.5
+            else:
+                fresh = torch.randn(tensor.shape, generator=generator) * 0.3
+            tensor.copy_(fresh)
+    return model.eval()
+
+
+def permuted_twin(model: nn.Module, x: Tensor, seed: int = 0) -> nn.Module:
+    """The same function with the channels of every space that is not rigid in another order."""
+    rng = np.random.default_rng(seed)
+    blueprint = pf.trace(model, x)
+    reductions = {}
+    for space in blueprint:
+        n = space.width
+        order = np.arange(n) if space.kind == "rigid" else rng.permutation(n)
+        pair = KernelPair(order, np.arange(n), np.ones(n), np.ones(n), n, n)
+        reductions[space.name] = Reduction((pair,), 0, (n,), (KernelPair.identity(n),))
+    return apply([model], [blueprint], Plan(reductions, (1.0,)), (x,)).model
+
+
+def error(a: Tensor, b: Tensor) -> float:
+    """Largest difference relative to the largest entry of b."""
+    return float((a - b).detach().abs().max() / b.detach().abs().max())
+
+
+def snapshot(model: nn.Module) -> dict[str, Tensor]:
+    return copy.deepcopy(model.state_dict())
+
+
+def identical(state: dict[str, Tensor], model: nn.Module) -> bool:
+    now = model.state_dict()
+    return state.keys() == now.keys() and all(torch.equal(state[k], now[k]) for k in state)
