@@ -91,7 +91,8 @@ def test_permutation_is_git_rebasins_objective() -> None:
         total = 0.0
         for k, (ours, theirs) in enumerate(linear):
             w = ours.weight[orders[k + 1]][:, orders[k]]
-            total += float((w - theirs.weight).square().sum() + (ours.bias[orders[k + 1]] - theirs.bias).square().sum())
+            shift = ours.bias[orders[k + 1]] - theirs.bias
+            total += ((w - theirs.weight).square().sum() + shift.square().sum()).item()
         return total
 
     reached = gap(orders)

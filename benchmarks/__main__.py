@@ -1,0 +1,12 @@
+"""Run every benchmark: python -m benchmarks [name …]."""
+
+import sys
+
+from . import fusion, solvers
+
+BENCHMARKS = {"solvers": solvers.main, "fusion": fusion.main}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or BENCHMARKS:
+        print(f"\n## {name}\n", flush=True)
+        BENCHMARKS[name]()

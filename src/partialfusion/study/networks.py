@@ -1,0 +1,55 @@
+"""The networks of the paper's experiments."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+
+def mlp(*widths: int, bias: bool = False) -> nn.Sequential:
+    """Linear layers with GELU between them; the paper's is mlp(784, 100, 100, 100, 10)."""
+    layers: list[nn.Module] = []
+    for n, m in pairwise(widths):
+        layers += [nn.Linear(n, m, bias=bias), nn.GELU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions and a shortcut, projected where the shape changes."""
+
+    def __init__(self, n: int, m: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(n, m, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(m)
+        self.conv2 = nn.Conv2d(m, m, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(m)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or n != m:
+            self.shortcut = nn.Sequential(nn.Conv2d(n, m, 1, stride, bias=False), nn.BatchNorm2d(m))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.bn1(self.conv1(x)))
+        return torch.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 for 32×32 images: (batch × 3 × 32 × 32) → (batch × classes); width 64 is the usual one."""
+
+    def __init__(self, width: int = 64, classes: int = 10) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        widths = [width, *(width << k for k in range(4))]
+        self.layers = nn.ModuleList(
+            nn.Sequential(BasicBlock(n, m, 1 if k == 0 else 2), BasicBlock(m, m, 1))
+            for k, (n, m) in enumerate(pairwise(widths))
+        )
+        self.fc = nn.Linear(widths[-1], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.bn1(self.conv1(x)))
+        for layer in self.layers:
+            x = layer(x)
+        return self.fc(x.mean((2, 3)))
