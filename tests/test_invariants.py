@@ -6,13 +6,14 @@ import pytest
 import torch
 
 import partialfusion as pf
-from zoo import ZOO, Exhibit, error, identical, permuted_twin, snapshot
+from zoo import STIFF, ZOO, Exhibit, error, identical, permuted_twin, snapshot
 
 TOLERANCE = 1e-5
 zoo = pytest.mark.parametrize("exhibit", ZOO.values(), ids=ZOO.keys())
+everything = pytest.mark.parametrize("exhibit", [*ZOO.values(), *STIFF.values()], ids=[*ZOO, *STIFF])
 
 
-@zoo
+@everything
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("mix", [(0.5, 0.5), (0.2, 0.8), (1.0, 0.0)])
 def test_a_model_fused_with_itself_is_itself(exhibit: Exhibit, alpha: float, mix: tuple[float, float]) -> None:
@@ -22,7 +23,7 @@ def test_a_model_fused_with_itself_is_itself(exhibit: Exhibit, alpha: float, mix
     assert fused.plan.converged
 
 
-@zoo
+@everything
 @pytest.mark.parametrize("method", ["permutation", "ot", "partial-ot"])
 @pytest.mark.parametrize("align", ["fixed-point", "greedy"])
 def test_a_permuted_twin_is_recovered(exhibit: Exhibit, method: str, align: str) -> None:
@@ -34,7 +35,7 @@ def test_a_permuted_twin_is_recovered(exhibit: Exhibit, method: str, align: str)
     assert {n: p.shape for n, p in fused.model.named_parameters()} == {n: p.shape for n, p in model.named_parameters()}
 
 
-@zoo
+@everything
 def test_a_permuted_twin_is_recovered_from_activations(exhibit: Exhibit) -> None:
     model, x = exhibit.model(0), exhibit.inputs()
     twin = permuted_twin(model, x, seed=5)
@@ -70,7 +71,7 @@ def test_three_models(exhibit: Exhibit) -> None:
             assert itself.plan[space.name].width == space.width + extra
 
 
-@zoo
+@everything
 @pytest.mark.parametrize("share", [0, 1])
 def test_a_share_of_one_is_that_model(exhibit: Exhibit, share: int) -> None:
     models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
@@ -103,7 +104,7 @@ def test_unequal_widths(exhibit: Exhibit) -> None:
         assert error(pf.fuse(models, x, alpha=0.4, mix=(0.0, 1.0)).model(x), models[1](x)) < TOLERANCE
 
 
-@zoo
+@everything
 def test_sources_stay_bit_for_bit(exhibit: Exhibit) -> None:
     models, x = [exhibit.model(0).train(), exhibit.model(1)], exhibit.inputs()
     before = [snapshot(m) for m in models]
@@ -115,7 +116,7 @@ def test_sources_stay_bit_for_bit(exhibit: Exhibit) -> None:
     assert modes == [[m.training for m in model.modules()] for model in models]
 
 
-@zoo
+@everything
 def test_results_do_not_depend_on_global_random_state(exhibit: Exhibit) -> None:
     models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
     results = []
@@ -127,7 +128,7 @@ def test_results_do_not_depend_on_global_random_state(exhibit: Exhibit) -> None:
     assert identical(snapshot(results[0]), results[1])
 
 
-@zoo
+@everything
 def test_channel_counts(exhibit: Exhibit) -> None:
     models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
     for alpha in (0.0, 0.2, 0.45, 0.8, 1.0):

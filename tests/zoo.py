@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.blueprint import named_tensors
-from partialfusion.kernels import KernelPair, Plan, Reduction
 from partialfusion.surgery import apply
+from partialfusion.surgery.verify import reordered
 
 
 def mlp(width: int = 12, activation: type[nn.Module] = nn.GELU, bias: bool = True) -> nn.Module:
@@ -135,6 +135,74 @@ class Mixer(nn.Module):
         return self.out(y[:, :, ::2, ::2].permute(0, 2, 3, 1).flatten(1))
 
 
+class Grouped(nn.Module):
+    """A grouped convolution between ordinary ones, squeeze and excite after it; the group is the unit."""
+
+    def __init__(self, groups: int = 4) -> None:
+        super().__init__()
+        width = groups * 3
+        self.enter = nn.Sequential(nn.Conv2d(3, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.grouped = nn.Conv2d(width, groups * 2, 3, padding=1, groups=groups)
+        self.norm = nn.BatchNorm2d(groups * 2)
+        self.squeeze, self.excite = nn.Conv2d(groups * 2, 4, 1), nn.Conv2d(4, groups * 2, 1)
+        self.leave = nn.Conv2d(groups * 2, 6, 1)
+        self.fc = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.grouped(self.enter(x))))
+        gate = torch.relu(self.squeeze(nn.functional.adaptive_avg_pool2d(x, 1)))
+        x = self.leave(x * torch.sigmoid(self.excite(gate)))
+        return self.fc(torch.relu(x).amax((2, 3)))
+
+
+class Attention(nn.Module):
+    """Packed queries, keys and values, a bias per head, cosine or dot products, written out."""
+
+    def __init__(self, width: int, heads: int, cosine: bool) -> None:
+        super().__init__()
+        self.heads, self.cosine = heads, cosine
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.table = nn.Parameter(torch.zeros(7, heads))
+        self.scale = nn.Parameter(torch.ones(heads, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        packed = self.qkv(x).reshape(n, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = packed[0], packed[1], packed[2]
+        if self.cosine:
+            q, k = nn.functional.normalize(q, dim=-1), nn.functional.normalize(k, dim=-1)
+        index = (torch.arange(length)[:, None] - torch.arange(length)[None]) % 7
+        bias = self.table[index.view(-1)].view(length, length, -1).permute(2, 0, 1)
+        weights = torch.softmax(q @ k.transpose(-2, -1) * self.scale + bias, -1)
+        return self.out((weights @ v).transpose(1, 2).reshape(n, length, width))
+
+
+class Transformer(nn.Module):
+    """Patches, a class token, positions; one block with nn.MultiheadAttention and two written out."""
+
+    def __init__(self, width: int = 12) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, width, 4, 4)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.position = nn.Parameter(torch.zeros(1, 5, width))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(5))
+        self.fused = nn.MultiheadAttention(width, 3, batch_first=True)
+        self.written = nn.ModuleList([Attention(width, 4, cosine=False), Attention(width, 2, cosine=True)])
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.gamma = nn.Parameter(torch.ones(width))
+        self.head = nn.Linear(width, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.position
+        y = self.norms[0](x)
+        x = x + self.fused(y, y, y, need_weights=False)[0]
+        for norm, block in zip(self.norms[1:], self.written, strict=False):
+            x = x + self.gamma * block(norm(x))
+        x = x + self.mlp(self.norms[3](x))
+        return self.head(self.norms[4](x)[:, 0])
+
+
 @dataclass(frozen=True)
 class Exhibit:
     """A network of the zoo: how to build it (at several widths) and inputs for it."""
@@ -159,6 +227,13 @@ ZOO = {
     "pre-activation": Exhibit(PreActivation, (3, 8, 8), (8, 11)),
     "shared": Exhibit(Shared, (10,), (9, 7)),
     "mixer": Exhibit(Mixer, (3, 8, 8), (6, 8)),
+    "grouped": Exhibit(Grouped, (3, 8, 8), (4, 5)),
+}
+
+
+# Networks with spaces that keep their width.
+STIFF = {
+    "transformer": Exhibit(Transformer, (3, 8, 8), (12, 12)),
 }
 
 
@@ -181,15 +256,10 @@ def randomised(model: nn.Module, seed: int) -> nn.Module:
 
 def permuted_twin(model: nn.Module, x: Tensor, seed: int = 0) -> nn.Module:
     """The same function with the channels of every space that is not rigid in another order."""
-    rng = np.random.default_rng(seed)
     blueprint = pf.trace(model, x)
-    reductions = {}
-    for space in blueprint:
-        n = space.width
-        order = np.arange(n) if space.kind == "rigid" else rng.permutation(n)
-        pair = KernelPair(order, np.arange(n), np.ones(n), np.ones(n), n, n)
-        reductions[space.name] = Reduction((pair,), 0, (n,), (KernelPair.identity(n),))
-    return apply([model], [blueprint], Plan(reductions, (1.0,)), (x,)).model
+    free = [s.name for s in blueprint if s.kind != "rigid"]
+    plan = reordered(blueprint, free, np.random.default_rng(seed))
+    return apply([model], [blueprint], plan, (x,)).model
 
 
 def error(a: Tensor, b: Tensor) -> float:

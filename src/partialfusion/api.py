@@ -101,9 +101,10 @@ def fuse(
         alpha = DEFAULT_ALPHA if method == "partial-ot" else 0.0
     if blueprint is None:
         blueprint = trace(models[-1], inputs, check=check, seed=seed)
+    wanted = check_alpha(alpha, blueprint, partial=method == "partial-ot")
     while True:
         blueprints = conformed(models, blueprint, inputs, equal=method in ("average", "permutation"))
-        alphas = check_alpha(alpha, blueprint, partial=method == "partial-ot")
+        alphas = {s.name: wanted[s.name] for s in blueprint if s.kind == "elastic"}
         alignments = _align(models, blueprints, alphas, batches, method, features, align, convention)
         plan = _plan(blueprint, alignments, alphas, mix, convention)
         try:
@@ -111,12 +112,12 @@ def fuse(
             break
         except ResizeError as error:
             blueprint = _without(blueprint, error, models[-1], inputs, seed)
-    analytic(operated, models, blueprints, plan)
     if norm == "recalibrate" and blueprint.norms and batches is not None:
-        recalibrate(operated.model, batches)
-    elif check and all(a == 1.0 for a in alphas.values()):
+        recalibrate(operated.model, blueprint, batches)
+    else:
+        analytic(operated, models, blueprints, plan)
+    if norm != "recalibrate" and check and all(a == 1.0 for a in alphas.values()):
         _check_ensemble(operated.model, models, mix, inputs, blueprint)
-    operated.model.train(models[-1].training)
     recipe = Recipe(method, features, align, norm, convention, alpha, tuple(mix), seed)
     return Fusion(operated.model, plan, blueprint, operated.layout, recipe, count(models[-1], blueprint, plan))
 
@@ -163,6 +164,8 @@ def _align(
     widths = [{s.name: (b[s.name].width, s.width) for s in last} for b in blueprints[:-1]]
     if method == "average" or all(a == 1.0 for a in free.values()):
         return [Alignment(_in_order(w)) for w in widths]
+    if any(t.is_meta for m in models for t in named_tensors(m).values()):
+        raise OptionError("the models have no numbers (meta device): only alpha=1 and method='average' need none")
     measured: list[dict[str, Any]] = [{} for _ in models[:-1]]
     if features != "weights":
         measured = activation_costs(models, blueprints, batches or (), list(free))
@@ -184,18 +187,34 @@ def _align_pair(
     align: str,
     convention: Convention,
 ) -> Alignment:
-    if features == "activations":
-        return separate(Problem(None, measured, free, widths, split=convention == "mass"))
+    bare = Problem(
+        None,
+        {},
+        free,
+        widths,
+        split=convention == "mass",
+        blocks={s.name: s.blocks for s in theirs.blueprint if s.blocks is not None and s.name in free},
+        bundles=theirs.blueprint.bundles(free),
+    )
+    found = separate(replace(bare, fixed_costs=measured))
+    unseen = {s: a for s, a in free.items() if s not in found.costs}
+    if features == "activations" and not unseen:
+        return found
 
     def problem(alphas: Mapping[str, float]) -> Problem:
-        bare = Problem(None, {}, alphas, widths, split=convention == "mass")
-        share = {s: fused_count(m, bare.matched_alpha(s)) / m if s in alphas else 1.0 for s, (_, m) in widths.items()}
+        share = {
+            s: fused_count(m, replace(bare, alphas=alphas).matched_alpha(s)) / m if s in alphas else 1.0
+            for s, (_, m) in widths.items()
+        }
         share = {s: max(v, 1 / widths[s][1]) for s, v in share.items()}
         rebasin = method == "permutation"
         weights = WeightCosts(ours, theirs, share, convention=convention, normalise=not rebasin, vectors=rebasin)
         scaled = {s: c / (widths[s][1] * share[s]) for s, c in measured.items()}
-        return replace(bare, weights=weights, fixed_costs=scaled)
+        return replace(bare, alphas=alphas, weights=weights, fixed_costs=scaled)
 
+    if features == "activations":
+        rest = fixed_point(replace(problem(free), alphas=unseen, fixed_costs={}), known=found.couplings)
+        return replace(rest, costs={**found.costs, **rest.costs})
     wanted = problem(free)
     if align == "greedy":
         return greedy(wanted)
@@ -240,9 +259,8 @@ def _check_ensemble(
     inputs: tuple[Any, ...],
     blueprint: Blueprint,
 ) -> None:
-    """With every hidden space elastic, alpha=1 is the mix of the outputs."""
-    hidden = [s for s in blueprint if s.kind != "elastic" and "output" not in s.reasons]
-    if hidden or any(t.is_meta for t in named_tensors(result).values()):
+    """With nothing averaged and nothing after the last weights, alpha=1 is the mix of the outputs."""
+    if blueprint.averaged or blueprint.bent or any(t.is_meta for t in named_tensors(result).values()):
         return
     outputs = [run(m, inputs) for m in models]
     if not all(isinstance(o, torch.Tensor) for o in outputs):
@@ -250,6 +268,5 @@ def _check_ensemble(
     expected = sum(w * o.to(outputs[-1].device) for w, o in zip(mix, outputs, strict=True))
     if not close(run(result, inputs), expected):
         raise VerificationError(
-            "the result at alpha=1 is not the mix of the models' outputs. Where the network ends in a non-linearity "
-            "the mix happens before it; pass check=False to accept that."
+            "the result at alpha=1 is not the mix of the models' outputs; please report the network that shows this"
         )

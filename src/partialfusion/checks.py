@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -24,15 +25,19 @@ def check_models(models: Sequence[nn.Module]) -> None:
     if len(models) < 2:
         raise OptionError(f"fusing needs two or more models, got {len(models)}")
     for k, model in enumerate(models):
-        if not isinstance(model, nn.Module):
-            raise OptionError(f"models[{k}] is a {type(model).__name__}, not a torch.nn.Module")
         check_tensors(model, f"models[{k}]")
+    devices = {t.device for m in models for t in named_tensors(m).values()}
+    if len(devices) > 1:
+        told = ", ".join(sorted(map(str, devices)))
+        raise OptionError(f"the models are on several devices ({told}): move them to one")
 
 
 def check_tensors(model: nn.Module, what: str) -> None:
     """Parameters must be finite real numbers."""
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"{what} is a {type(model).__name__}, not a torch.nn.Module")
     tensors = named_tensors(model)
-    if not tensors:
+    if not any(isinstance(t, nn.Parameter) for t in tensors.values()):
         raise OptionError(f"{what} ({type(model).__name__}) has no parameters")
     for name, tensor in tensors.items():
         if is_lazy(tensor):
@@ -45,7 +50,8 @@ def check_tensors(model: nn.Module, what: str) -> None:
                 f"{what}: {name} {shape} is quantised ({tensor.dtype}); fuse the original floating-point models and "
                 "quantise the result"
             )
-        if tensor.is_floating_point() and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
+        counts = isinstance(tensor, nn.Parameter) or name.endswith(("running_mean", "running_var"))
+        if counts and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
             bad = int((~torch.isfinite(tensor)).sum())
             raise OptionError(f"{what}: {name} {shape} holds {bad} NaN or infinite values; load a sound checkpoint")
     _check_quantized_modules(model, what)
@@ -61,11 +67,56 @@ def _check_quantized_modules(model: nn.Module, what: str) -> None:
             )
 
 
+def _same_computation(model: nn.Module, last: nn.Module, k: int) -> None:
+    """Modules of the same classes with the same settings."""
+    others = dict(last.named_modules())
+    for path, module in model.named_modules():
+        other = others.get(path)
+        where = f"{path or 'the model'} is a {type(module).__name__} in models[{k}]"
+        if other is None or _class_name(module) != _class_name(other):
+            named = "missing" if other is None else f"a {type(other).__name__}"
+            raise MismatchError(f"{where} and {named} in the last model: fuse models of the same code")
+        ours, theirs = _settings(module), _settings(other)
+        for name in ours.keys() | theirs.keys():
+            if ours.get(name) != theirs.get(name):
+                told = f"{where} with {name}={ours.get(name)}, and {theirs.get(name)} in the last model"
+                raise MismatchError(f"{told}: fuse models of the same code")
+    _same_integers(model, last, k)
+
+
+def _class_name(module: nn.Module) -> str:
+    """By name, for parametrised modules have a class of their own each."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _settings(module: nn.Module) -> dict[str, str]:
+    """What PyTorch's own modules say of themselves, without sizes."""
+    if not type(module).__module__.startswith("torch.nn"):
+        return {}
+    told = dict(re.findall(r"(\w+)=(\([^)]*\)|[^,]+)", module.extra_repr()))
+    sizes = ("in_features", "out_features", "num_features", "num_parameters", "groups", "normalized_shape")
+    return {name: value for name, value in told.items() if name not in sizes}
+
+
+def _same_integers(model: nn.Module, last: nn.Module, k: int) -> None:
+    """Index tables and masks are part of the computation."""
+    ours = dict(model.named_buffers())
+    for name, theirs in last.named_buffers():
+        own = ours.get(name)
+        if own is None or theirs.is_floating_point() or own.is_meta or name.endswith("num_batches_tracked"):
+            continue
+        if own.shape != theirs.shape or not torch.equal(own, theirs):
+            raise MismatchError(f"the integer buffer {name} differs between models[{k}] and the last model")
+
+
 def check_mix(mix: Sequence[float] | None, models: int) -> tuple[float, ...]:
     """The shares of the models as numbers."""
     if mix is None:
         return (1.0 / models,) * models
-    shares = tuple(float(w) for w in mix)
+    try:
+        shares = tuple(float(w) for w in mix)
+    except (TypeError, ValueError):
+        raise OptionError(f"mix={mix!r} must be a list of numbers, one for each model") from None
     if len(shares) != models:
         raise OptionError(f"mix={list(shares)} has {len(shares)} shares for {models} models")
     if any(not math.isfinite(w) or w < 0 for w in shares) or abs(sum(shares) - 1) > 1e-6:
@@ -81,13 +132,15 @@ def check_alpha(alpha: float | Mapping[str, float], blueprint: Blueprint, *, par
         for pattern in reversed(list(alpha)):
             matched = [s for s in elastic if fnmatchcase(s, pattern)]
             if not matched:
+                stiff = [s for s in blueprint if fnmatchcase(s.name, pattern)]
+                why = f" ({stiff[0].name} is {stiff[0].kind}: {'; '.join(stiff[0].reasons)})" if stiff else ""
                 raise OptionError(
-                    f"alpha: no elastic space matches {pattern!r}; the elastic spaces are {', '.join(elastic)}"
+                    f"alpha: no elastic space matches {pattern!r}{why}; the elastic spaces are {', '.join(elastic)}"
                 )
-            values.update(dict.fromkeys(matched, float(alpha[pattern])))
+            values.update(dict.fromkeys(matched, _share(alpha[pattern])))
     else:
-        values = dict.fromkeys(elastic, float(alpha))
-    for space, value in values.items() or [("all", float(alpha) if not isinstance(alpha, Mapping) else 0.0)]:
+        values = dict.fromkeys(elastic or ["all"], _share(alpha))
+    for space, value in values.items():
         if not 0.0 <= value <= 1.0:
             raise OptionError(f"alpha={value} for {space} is out of range: it is a share, 0 (fused) … 1 (ensemble)")
         if not partial and value not in (0.0, 1.0):
@@ -96,6 +149,12 @@ def check_alpha(alpha: float | Mapping[str, float], blueprint: Blueprint, *, par
                 "alpha=1 for spaces to keep apart"
             )
     return values
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise OptionError(f"alpha={value!r} must be a number, or a mapping from space names to numbers")
+    return float(value)
 
 
 def conformed(
@@ -120,10 +179,11 @@ def conformed(
     for k, model in enumerate(models[:-1]):
         shapes = {name: tuple(t.shape) for name, t in named_tensors(model).items()}
         _same_names(shapes, blueprint, k)
+        _only_widths_differ(shapes, blueprint, k, equal)
+        _same_computation(model, models[-1], k)
         if shapes == dict(blueprint.shapes):
             found.append(blueprint)
             continue
-        _only_widths_differ(shapes, blueprint, k, equal)
         found.append(_renamed(trace_labels(model, inputs), blueprint, k))
     return [*found, blueprint]
 

@@ -7,20 +7,21 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .blueprint import to_device_of
+from .blueprint import first_line, to_device_of
 from .errors import DataError
 
 
 def feed(model: nn.Module, batch: tuple[Any, ...], number: int) -> Any:
     """The model's output on a batch; what it rejects is the data's fault."""
+    shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in batch]
+    if any(isinstance(x, Tensor) and x.numel() == 0 for x in batch):
+        raise DataError(f"batch {number} of shapes {shapes} holds no samples: leave empty batches out")
     try:
         return model(*to_device_of(model, batch))
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in batch]
+    except Exception as error:
         hint = " Use batches of more than one sample." if "more than 1 value per channel" in str(error) else ""
         raise DataError(
-            f"batch {number} of shapes {shapes} does not run through {type(model).__name__}: "
-            f"{str(error).splitlines()[0]}.{hint}"
+            f"batch {number} of shapes {shapes} does not run through {type(model).__name__}: {first_line(error)}.{hint}"
         ) from error
 
 
@@ -52,7 +53,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for batch in self.data:
-            if isinstance(batch, Tensor):
+            if isinstance(batch, Tensor) and self.inputs == 1:
                 yield (batch,)
             elif isinstance(batch, (tuple, list)) and len(batch) >= self.inputs:
                 yield tuple(batch[: self.inputs])

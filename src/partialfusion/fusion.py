@@ -40,7 +40,7 @@ class SpaceSummary:
     cost: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
     """What became of every space, the parameters, and whether the matching converged. Prints as a table."""
 
@@ -50,6 +50,9 @@ class Summary:
     sweeps: int
     converged: bool
     cost: float
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         rows = [
@@ -70,7 +73,7 @@ class Summary:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fusion:
     """A fused model with the plan that made it.
 
@@ -89,6 +92,11 @@ class Fusion:
     layout: Mapping[str, Space]
     recipe: Recipe
     count: Count
+
+    def __repr__(self) -> str:
+        model, recipe = type(self.model).__name__, self.recipe
+        size = f"{self.count.ratio:.2f}× one model"
+        return f"Fusion({model}, {recipe.method}, alpha={recipe.alpha}, mix={recipe.mix}, {size})"
 
     def summary(self) -> Summary:
         """Channels fused and isolated per space, parameters, and convergence."""

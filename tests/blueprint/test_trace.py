@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from zoo import ZOO, Exhibit, ResNet, error, mlp, permuted_twin, randomised, snapshot, vgg
+from zoo import STIFF, ZOO, Exhibit, ResNet, error, mlp, permuted_twin, randomised, snapshot, vgg
 
 
 def roles(space: pf.Space) -> dict[str, list[str]]:
@@ -207,10 +207,10 @@ def test_norms_across_channels_make_a_space_permutable() -> None:
     kinds = [(s.name, s.width, s.kind) for s in blueprint]
     assert kinds == [
         ("a", 8, "permutable"),
-        ("b", 3, "permutable"),
-        ("b#2", 3, "permutable"),
+        ("b", 6, "permutable"),
         ("c", 3, "rigid"),
     ]
+    assert blueprint["b"].blocks.tolist() == [0, 0, 0, 1, 1, 1]
     twin = permuted_twin(model, x, 2)
     assert error(twin(x), model(x)) < 1e-5
     assert error(pf.fuse([twin, model], x).model(x), model(x)) < 1e-5
@@ -245,3 +245,25 @@ def test_activations_pools_and_dropouts_have_rules() -> None:
     blueprint = pf.trace(model, torch.randn(2, 3, 8, 8))
     assert not blueprint.unknown
     assert [s.kind for s in blueprint] == ["elastic"] * len(activations) + ["rigid"]
+
+
+def test_heads_of_attention_are_blocks() -> None:
+    blueprint = pf.trace(STIFF["transformer"].model(0), STIFF["transformer"].inputs())
+    assert not blueprint.unknown
+    queries, values = (blueprint[n] for n in ("fused", "fused#2"))
+    assert queries.kind == values.kind == "permutable"
+    assert queries.blocks.tolist() == values.blocks.tolist() == [h for h in range(3) for _ in range(4)]
+    assert queries.bundle == values.bundle
+    assert [b.index.shape for b in queries.bindings] == [(12, 2), (12, 2)]
+    tables = [s for s in blueprint if any(b.parameter == "written.0.table" for b in s.bindings)]
+    assert [(s.width, s.blocks.tolist()) for s in tables] == [(4, [0, 1, 2, 3])]
+    assert {s.name: s.kind for s in blueprint if s.kind != "permutable"} == {"mlp.0": "elastic", "head": "rigid"}
+
+
+def test_groups_of_a_convolution_are_units() -> None:
+    blueprint = pf.trace(ZOO["grouped"].model(0), ZOO["grouped"].inputs())
+    units = next(s for s in blueprint if "grouped" in s.names("writes"))
+    assert units.width == 4
+    shapes = {b.parameter: b.index.shape for b in units.bindings}
+    assert shapes["enter.0.weight"] == (4, 3)
+    assert shapes["grouped.weight"] == shapes["norm.weight"] == shapes["leave.weight"] == (4, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from ..features import WeightCosts
 from ..features.weights import Couplings
 from ..kernels import Coupling
-from ..kernels.coupling import Floats
-from ..matching import couple
+from ..kernels.coupling import Floats, Ints
+from ..matching import couple, couple_blocks
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Problem:
             matched like one that is wholly fused, since its neighbours need to know what corresponds.
         widths: space → channels of both models, for every space.
         split: leave channels of unequal widths fused in part.
+        blocks: space → the block of each channel, for spaces that stand in blocks.
+        bundles: sets of spaces whose blocks go together.
     """
 
     weights: WeightCosts | None
@@ -32,6 +34,13 @@ class Problem:
     alphas: Mapping[str, float]
     widths: Mapping[str, tuple[int, int]]
     split: bool = False
+    blocks: Mapping[str, Ints] = field(default_factory=dict)
+    bundles: Sequence[tuple[str, ...]] = ()
+
+    def steps(self) -> list[tuple[str, ...]]:
+        """The free spaces in the order of computation, those of a bundle together at the first of them."""
+        bundled = {s: bundle for bundle in self.bundles for s in bundle}
+        return list(dict.fromkeys(bundled.get(s, (s,)) for s in self.alphas))
 
     def cost(self, space: str, couplings: Couplings) -> Floats:
         """(n × m) cost of a space while all others stay as they are."""
@@ -42,8 +51,11 @@ class Problem:
             total += self.fixed_costs[space]
         return total
 
-    def solve(self, space: str, cost: Floats) -> Coupling:
-        return couple(cost, self.matched_alpha(space), split=self.split)
+    def solve(self, spaces: Sequence[str], costs: Sequence[Floats]) -> list[Coupling]:
+        """The cheapest couplings of the spaces of one step."""
+        if spaces[0] in self.blocks:
+            return couple_blocks(costs, [self.blocks[s] for s in spaces])
+        return [couple(c, self.matched_alpha(s), split=self.split) for s, c in zip(spaces, costs, strict=True)]
 
     def matched_alpha(self, space: str) -> float:
         alpha = self.alphas[space]

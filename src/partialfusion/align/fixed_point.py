@@ -15,7 +15,9 @@ MAX_SWEEPS = 100
 LEAST_GAIN = 1e-6
 
 
-def fixed_point(problem: Problem, *, full: Problem | None = None) -> Alignment:
+def fixed_point(
+    problem: Problem, *, full: Problem | None = None, known: Mapping[str, Coupling] | None = None
+) -> Alignment:
     """Solve space after space, the others standing still, until no space changes.
 
     Every solve lowers the global objective or leaves it, so the descent ends. Where it ends depends on where it
@@ -26,44 +28,59 @@ def fixed_point(problem: Problem, *, full: Problem | None = None) -> Alignment:
     Args:
         problem: what to align.
         full: the same problem with nothing isolated, for the warm start.
+        known: couplings of spaces that are not free.
     """
     first = full or problem
-    start = separate(first) if first.fixed_costs else greedy(first)
+    measured = separate(first).couplings if first.fixed_costs else {}
+    rest = {s: a for s, a in first.alphas.items() if s not in measured}
+    start = greedy(replace(first, alphas=rest), {**measured, **(known or {})})
     found = _descend(first, start.couplings)
     if full is None:
         return found
-    warm = {s: problem.solve(s, full.cost(s, found.couplings)) for s in problem.alphas}
-    final = _descend(problem, {**found.couplings, **warm})
+    warm = dict(found.couplings)
+    for step in problem.steps():
+        solved = problem.solve(step, [full.cost(s, found.couplings) for s in step])
+        warm.update(zip(step, solved, strict=True))
+    final = _descend(problem, warm)
     return replace(final, sweeps=found.sweeps + final.sweeps)
 
 
 def _descend(problem: Problem, start: Mapping[str, Coupling]) -> Alignment:
     couplings = dict(start)
     costs: dict[str, float] = {}
-    stale = set(problem.alphas)
+    steps = problem.steps()
+    stale = set(steps)
     sweeps = 0
     while stale and sweeps < MAX_SWEEPS:
         sweeps += 1
-        for space in problem.alphas:
-            if space not in stale:
+        for step in steps:
+            if step not in stale:
                 continue
-            stale.discard(space)
-            cost = problem.cost(space, couplings)
-            new = problem.solve(space, cost)
-            near = neighbours(problem, space)
-            before, after = matched_cost(cost, couplings[space]), matched_cost(cost, new)
-            gain = before - after if space not in near else _true_gain(problem, couplings, space, new)
-            if gain > LEAST_GAIN * cost.mean() * len(cost):
-                couplings[space] = new
-                stale |= near - {space}
-            costs[space] = min(before, after)
+            stale.discard(step)
+            now = [problem.cost(s, couplings) for s in step]
+            new = dict(zip(step, problem.solve(step, now), strict=True))
+            near = {n for s in step for n in neighbours(problem, s)}
+            before = [matched_cost(c, couplings[s]) for s, c in zip(step, now, strict=True)]
+            after = [matched_cost(c, new[s]) for s, c in zip(step, now, strict=True)]
+            gain = sum(before) - sum(after)
+            if near & set(step):
+                gain = _true_gain(problem, couplings, new)
+            if gain > LEAST_GAIN * sum(c.mean() * len(c) for c in now):
+                couplings.update(new)
+                stale |= {s for s in steps if s != step and near & set(s)}
+            costs.update({s: min(b, a) for s, b, a in zip(step, before, after, strict=True)})
     return Alignment(couplings, costs, sweeps, not stale)
 
 
-def _true_gain(problem: Problem, couplings: Mapping[str, Coupling], space: str, new: Coupling) -> float:
-    """For a space on both axes of one parameter: there the cost is only the slope of the objective."""
+def _true_gain(problem: Problem, couplings: Mapping[str, Coupling], new: Mapping[str, Coupling]) -> float:
+    """For spaces on several axes of one parameter: there the cost is only the slope of the objective."""
     assert problem.weights is not None
-    return problem.weights.objective(couplings) - problem.weights.objective({**couplings, space: new})
+    gain = problem.weights.objective(couplings) - problem.weights.objective({**couplings, **new})
+    for space, coupling in new.items():
+        if space in problem.fixed_costs:
+            cost = problem.fixed_costs[space]
+            gain += matched_cost(cost, couplings[space]) - matched_cost(cost, coupling)
+    return gain
 
 
 def neighbours(problem: Problem, space: str) -> set[str]:

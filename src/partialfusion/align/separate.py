@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .alignment import Alignment, Problem, matched_cost
 
 
 def separate(problem: Problem) -> Alignment:
-    """Couple every space by its own fixed cost; spaces without one keep channel i with channel i."""
-    couplings = problem.identity()
+    """Couple every space by its own fixed cost; spaces without one, and bundles without any, are left out."""
+    couplings = {s: c for s, c in problem.identity().items() if s not in problem.alphas}
     costs = {}
-    for space, cost in problem.fixed_costs.items():
-        couplings[space] = problem.solve(space, cost)
-        costs[space] = matched_cost(cost, couplings[space])
+    for step in problem.steps():
+        if any(space in problem.fixed_costs for space in step):
+            found = [problem.fixed_costs.get(space, np.zeros(problem.widths[space])) for space in step]
+            for space, cost, coupling in zip(step, found, problem.solve(step, found), strict=True):
+                couplings[space] = coupling
+                costs[space] = matched_cost(cost, coupling)
     return Alignment(couplings, costs)

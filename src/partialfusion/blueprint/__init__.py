@@ -2,15 +2,18 @@
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from . import rules
 from .collect import collect
 from .program import (
     as_inputs,
+    at_rest,
     canonical_names,
     evaluation_mode,
     export,
+    first_line,
     named_tensors,
     run,
     to_device_of,
@@ -21,7 +24,9 @@ from .tracer import Tracer
 
 def trace_labels(model: nn.Module, inputs: tuple[Any, ...]) -> Blueprint:
     """The blueprint as the labels give it, before any check on numbers."""
-    return collect(Tracer(export(model, inputs)).run())
+    program = export(model, inputs)
+    with torch.device("cpu"):
+        return collect(Tracer(program).run())
 
 
 __all__ = [
@@ -32,9 +37,11 @@ __all__ = [
     "Role",
     "Space",
     "as_inputs",
+    "at_rest",
     "canonical_names",
     "evaluation_mode",
     "export",
+    "first_line",
     "named_tensors",
     "rules",
     "run",

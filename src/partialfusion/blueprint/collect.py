@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from .labels import FIXED
+from .labels import FIXED, Labels
 from .spaces import AxisBinding, Blueprint, Kind, Norm, Role, Space
 from .tracer import AxisLabels, Tracer
 
@@ -18,6 +20,9 @@ class Unit:
 
     places: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     marks: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    bundle: int | None = None
+    block: int = 0
+    history: int = 0
 
 
 def collect(tracer: Tracer) -> Blueprint:
@@ -27,12 +32,21 @@ def collect(tracer: Tracer) -> Blueprint:
     units = _units(tracer, bound)
     groups: dict[tuple[object, ...], list[Unit]] = defaultdict(list)
     for unit in units:
-        signature = tuple((b, len(p)) for b, p in unit.places.items()), tuple(sorted(unit.marks.items()))
+        places = tuple((b, len(p)) for b, p in unit.places.items())
+        signature = places, tuple(sorted(unit.marks.items())), unit.bundle, unit.history
         groups[signature].append(unit)
     spaces = [_space(tracer, bound, members) for members in groups.values()]
     shapes = {name: tuple(t.shape) for name, t in tracer.program.tensors.items()}
     norms = tuple(dict.fromkeys(_merge_norms(tracer.norms)))
-    return Blueprint(_named(spaces), norms, shapes, tuple(tracer.outputs), dict(tracer.unknown))
+    return Blueprint(
+        _named(spaces),
+        norms,
+        shapes,
+        tuple(tracer.outputs),
+        dict(tracer.unknown),
+        tracer.program.used,
+        tuple(sorted(tracer.bent)),
+    )
 
 
 def _direct_axes(tracer: Tracer) -> list[AxisLabels]:
@@ -40,6 +54,7 @@ def _direct_axes(tracer: Tracer) -> list[AxisLabels]:
     found = []
     for name, labels in tracer.direct.items():
         if any(parameter == name for parameter, _ in tracer.bound):
+            tracer.rigid(labels, f"{name} is used in two ways")
             for (parameter, _), group in tracer.bound.items():
                 if parameter == name:
                     tracer.rigid(group[0].labels, f"{name} is used in two ways")
@@ -72,16 +87,39 @@ def _mark_conflicts(tracer: Tracer, bound: list[AxisLabels]) -> None:
 def _units(tracer: Tracer, bound: list[AxisLabels]) -> list[Unit]:
     """The channels, in the order in which the network first computes them."""
     units: dict[int, Unit] = defaultdict(Unit)
+    unit_of = tracer.labels.units()
     for number, b in enumerate(bound):
-        for position, root in enumerate(tracer.labels.find(b.labels).tolist()):
+        for position, root in enumerate(unit_of[b.labels].tolist()):
             if root > FIXED:
                 units[root].places[number].append(position)
+    history = tracer.labels.histories(unit_of).tolist()
+    for root, unit in units.items():
+        unit.history = history[root]
+    _put_into_blocks(tracer, units, unit_of)
     for number, (labels, counts, mark) in enumerate(tracer.labels.marks):
         event = number if mark.kind == "permutable" else -1 - number
-        for root, count in zip(tracer.labels.find(labels).tolist(), counts.tolist(), strict=True):
+        for root, count in zip(unit_of[labels].tolist(), counts.tolist(), strict=True):
             if root in units:
                 units[root].marks[event] += count
     return [units[root] for root in sorted(units)]
+
+
+def _put_into_blocks(tracer: Tracer, units: dict[int, Unit], unit_of: Tensor) -> None:
+    """Tell every unit its block, and which blocks may be exchanged: those that one operation found."""
+    labels = tracer.labels
+    parent = labels.parents()
+    alike = Labels()
+    alike.root = torch.arange(len(labels.root))
+    for rows, parents in labels.nests:
+        heads = labels.find(parents)
+        alike.unite(heads, heads[:1].expand_as(heads))
+        if len(heads.unique()) < len(rows):
+            tracer.rigid(rows, "stands in blocks that cross")
+    for child in torch.nonzero(parent).flatten().tolist():
+        block = int(parent[child])
+        for root in (int(unit_of[child]), int(unit_of[block])):
+            if root in units:
+                units[root].bundle, units[root].block = int(alike.root[block]), block
 
 
 def _space(tracer: Tracer, bound: list[AxisLabels], members: list[Unit]) -> Space:
@@ -98,7 +136,15 @@ def _space(tracer: Tracer, bound: list[AxisLabels], members: list[Unit]) -> Spac
         kinds[mark.kind].append(mark.reason)
     kind: Kind = "rigid" if kinds["rigid"] else "permutable" if kinds["permutable"] else "elastic"
     reasons = tuple(dict.fromkeys(kinds["rigid"] or kinds["permutable"]))
-    return Space("", len(members), kind, reasons, tuple(bindings))
+    if members[0].bundle is None:
+        return Space("", len(members), kind, reasons, tuple(bindings))
+    if kind == "elastic":
+        kind, reasons = "permutable", ("goes with the heads of attention",)
+    blocks = np.unique([u.block for u in members], return_inverse=True)[1]
+    sizes = np.bincount(blocks)
+    if sizes.min() != sizes.max():
+        kind, reasons = "rigid", ("stands in blocks of different sizes",)
+    return Space("", len(members), kind, reasons, tuple(bindings), blocks, str(members[0].bundle))
 
 
 def _named(spaces: list[Space]) -> tuple[Space, ...]:
@@ -109,8 +155,12 @@ def _named(spaces: list[Space]) -> tuple[Space, ...]:
         base = (s.names("writes") or s.names("scales") or s.names("reads"))[0]
         taken[base] += 1
         name = base if taken[base] == 1 else f"{base}#{taken[base]}"
-        named.append(Space(name, s.width, s.kind, s.reasons, s.bindings))
-    return tuple(named)
+        named.append(replace(s, name=name))
+    first: dict[str, str] = {}
+    for s in named:
+        if s.bundle is not None:
+            first.setdefault(s.bundle, s.name)
+    return tuple(s if s.bundle is None else replace(s, bundle=first[s.bundle]) for s in named)
 
 
 def _merge_norms(norms: list[Norm]) -> list[Norm]:

@@ -32,6 +32,9 @@ class Labels:
     def __init__(self) -> None:
         self.root = torch.arange(2)
         self.marks: list[tuple[Tensor, Tensor, Mark]] = []
+        self.glued: list[Tensor] = []
+        self.nests: list[tuple[Tensor, Tensor]] = []
+        self.touches: list[tuple[Tensor, Tensor]] = []
 
     def fresh(self, n: int) -> Tensor:
         """n new labels."""
@@ -49,7 +52,8 @@ class Labels:
         meet = (a > FIXED) & (b > FIXED) & (a != b)
         if not bool(meet.any()):
             return
-        pairs = torch.stack([a[meet], b[meet]]).unique(dim=1)
+        keys = (a[meet] * len(self.root) + b[meet]).unique()
+        pairs = torch.stack([keys // len(self.root), keys % len(self.root)])
         nodes, edges = pairs.unique(return_inverse=True)
         size = len(nodes)
         first, second = edges.numpy()
@@ -62,12 +66,67 @@ class Labels:
         table[nodes] = least[torch.from_numpy(component).long()]
         self.root = table[self.root]
 
+    def glue(self, labels: Tensor) -> None:
+        """Say that each row of (sets × n) labels moves as one unit."""
+        rows = labels.reshape(len(labels), -1)
+        self.glued.append(torch.stack([rows[:, :1].expand_as(rows).reshape(-1), rows.reshape(-1)]))
+
+    def units(self) -> Tensor:
+        """(labels,) the unit of every label: its root, or the least root it is glued to."""
+        own = torch.arange(len(self.root))
+        if not self.glued:
+            return self.root
+        together = Labels()
+        together.root = own
+        together.unite(*self.find(torch.cat(self.glued, 1)))
+        return together.root[self.root]
+
+    def touch(self, labels: Tensor) -> None:
+        """Note that one operation handles these channels: those that other operations handle are not like them."""
+        found, counts = compact(labels).unique(return_counts=True)
+        self.touches.append((found, counts * _scramble(len(self.touches))))
+
+    def histories(self, units: Tensor) -> Tensor:
+        """(labels,) a number for every unit that tells which operations handled it, and how often."""
+        total = torch.zeros(len(self.root), dtype=torch.long)
+        for found, weight in self.touches:
+            total.index_add_(0, units[found], weight)
+        return total
+
+    def nest(self, rows: Tensor) -> Tensor:
+        """Give each row of (blocks × n) labels a parent: its channels may be exchanged with each other, or all together
+        with those of another block. Returns the (blocks,) parents."""
+        parents = self.fresh(len(rows))
+        self.nests.append((rows, parents))
+        return parents
+
+    def parents(self) -> Tensor:
+        """(labels,) the parent of every root, 0 for none; a channel in two blocks makes these one."""
+        if not self.nests:
+            return torch.zeros(len(self.root), dtype=torch.long)
+        child = torch.cat([rows.reshape(-1) for rows, _ in self.nests])
+        parent = torch.cat([p[:, None].expand_as(rows).reshape(-1) for rows, p in self.nests])
+        while True:
+            table = torch.zeros(len(self.root), dtype=torch.long)
+            table[self.find(child)] = self.find(parent)
+            given = table[self.find(child)]
+            if bool((given == self.find(parent)).all()):
+                return table
+            self.unite(given, parent)
+
     def mark(self, labels: Tensor, mark: Mark) -> None:
         """Put a mark on the channels among the labels, with the number of times each occurs."""
         roots, counts = self.find(compact(labels)).unique(return_counts=True)
         real = roots > FIXED
         if bool(real.any()):
             self.marks.append((roots[real], counts[real], mark))
+
+
+def _scramble(number: int) -> int:
+    """A large odd number for a small one, so that sums of different sets differ (modulo 2⁶⁴)."""
+    mixed = ((number + 1) * 0x9E3779B97F4A7C15) & (2**64 - 1)
+    mixed = ((mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    return ((mixed ^ (mixed >> 32)) | 1) - 2**63
 
 
 def compact(labels: Tensor) -> Tensor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from ..errors import TraceError
 
@@ -23,12 +25,14 @@ class Program:
         names: placeholder → canonical name of a parameter or buffer.
         constants: placeholder → tensor that the code itself holds.
         tensors: canonical name → the model's parameter or buffer.
+        used: canonical names of those that the graph uses.
     """
 
     graph: torch.fx.Graph
     names: dict[str, str]
     constants: dict[str, Tensor]
     tensors: dict[str, Tensor]
+    used: frozenset[str]
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -59,43 +63,62 @@ def evaluation_mode(*models: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
+@contextmanager
+def at_rest(*models: nn.Module) -> Iterator[None]:
+    """The models in evaluation mode, without gradients; what their code does to buffers or random state is undone."""
+    buffers = [b for model in models for b in model.buffers() if not b.is_meta]
+    before = [(b, b._version, b.detach().clone()) for b in buffers]
+    cuda = sorted({b.device for model in models for b in named_tensors(model).values() if b.is_cuda}, key=str)
+    try:
+        with evaluation_mode(*models), torch.no_grad(), torch.random.fork_rng(devices=cuda):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, version, value in before:
+                if buffer._version != version:
+                    buffer.copy_(value)
+
+
 def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
     """A tensor or a tuple of positional inputs, as a tuple."""
     return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
 
 
 def to_device_of(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs on the device where the model lives."""
+    """Copies of the inputs on the device where the model lives."""
     device = next((t.device for t in named_tensors(model).values()), None)
-    if device is None:
-        return inputs
-    return tuple(x.to(device) if isinstance(x, Tensor) else x for x in inputs)
+
+    def copied(value: Any) -> Any:
+        return value.detach().clone().to(device or value.device) if isinstance(value, Tensor) else value
+
+    return tuple(tree_map(copied, inputs))
 
 
-def run(model: nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """The model's output in evaluation mode, without gradients."""
-    with evaluation_mode(model), torch.no_grad():
+def run(model: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Any:
+    """The model's output in evaluation mode, without gradients; should it draw at random, then from this seed."""
+    with at_rest(model):
+        torch.manual_seed(seed)
         return model(*to_device_of(model, inputs))
 
 
 def export(model: nn.Module, inputs: tuple[Any, ...]) -> Program:
     """Export a model in evaluation mode; its modes and weights stay as they are."""
-    inputs = to_device_of(model, inputs)
-    with evaluation_mode(model), torch.no_grad(), warnings.catch_warnings():
+    with at_rest(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            model(*inputs)
+            model(*to_device_of(model, inputs))
         except Exception as error:
             shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in inputs]
             raise TraceError(
-                f"{type(model).__name__} does not run on the example inputs of shapes {shapes}: {_first_line(error)}. "
+                f"{type(model).__name__} does not run on the example inputs of shapes {shapes}: {first_line(error)}. "
                 "Pass example_inputs as the model's forward takes them (a tensor, or a tuple of positional inputs)."
             ) from error
         try:
-            exported = torch.export.export(model, inputs, strict=False)
+            with redirect_stderr(io.StringIO()):
+                exported = torch.export.export(model, to_device_of(model, inputs), strict=False)
         except Exception as error:
             raise TraceError(
-                f"torch.export cannot trace {type(model).__name__}: {_first_line(error)}. Its forward must not branch "
+                f"torch.export cannot trace {type(model).__name__}: {first_line(error)}. Its forward must not branch "
                 "on the values of tensors or leave PyTorch (.item(), .numpy(), Python loops over data); move such "
                 "parts out of forward, or fuse the submodule that does the work."
             ) from error
@@ -111,9 +134,11 @@ def export(model: nn.Module, inputs: tuple[Any, ...]) -> Program:
             names[placeholder] = canonical[target]
         elif target in exported.constants and isinstance(exported.constants[target], Tensor):
             constants[placeholder] = exported.constants[target]
-    return Program(exported.graph, names, constants, tensors)
+    used = {names[n.name] for n in exported.graph.nodes if n.op == "placeholder" and n.name in names and n.users}
+    return Program(exported.graph, names, constants, tensors, frozenset(used))
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The kind of an error and the first line of what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(" .:")

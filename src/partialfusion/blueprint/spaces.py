@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -45,13 +45,26 @@ class AxisBinding:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The channels that one activation axis carries, with every parameter axis that touches them."""
+    """The channels that one activation axis carries, with every parameter axis that touches them.
+
+    Attributes:
+        name: after the first weight that writes it.
+        width: number of units.
+        kind: what may be done with it.
+        reasons: why it is not elastic.
+        bindings: every parameter axis that carries it.
+        blocks: (width,) for channels that stand in blocks, such as heads of attention: the block of each. Channels
+            may be exchanged within a block, and blocks as wholes, together with those of the same bundle.
+        bundle: names the spaces whose blocks go together (queries with keys, values, tables of biases).
+    """
 
     name: str
     width: int
     kind: Kind
     reasons: tuple[str, ...]
     bindings: tuple[AxisBinding, ...]
+    blocks: Ints | None = None
+    bundle: str | None = None
 
     @property
     def key(self) -> frozenset[tuple[str, int, Role, int]]:
@@ -79,7 +92,7 @@ class Norm:
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Blueprint:
     """The spaces and bindings of a model, in the order in which the model computes them.
 
@@ -89,6 +102,8 @@ class Blueprint:
         shapes: name → shape of every parameter and buffer.
         outputs: shapes of the tensors the model returns.
         unknown: operations that have no rule, with the number of times they were met.
+        used: parameters and buffers that the model uses.
+        bent: non-linear operations between the last weights and the outputs; models are mixed before them.
         checked: what the self-check did, for the table.
     """
 
@@ -97,6 +112,8 @@ class Blueprint:
     shapes: Mapping[str, tuple[int, ...]]
     outputs: tuple[tuple[int, ...], ...] = ()
     unknown: Mapping[str, int] | None = None
+    used: frozenset[str] = frozenset()
+    bent: tuple[str, ...] = ()
     checked: str = "not checked"
 
     def __iter__(self) -> Iterator[Space]:
@@ -123,10 +140,40 @@ class Blueprint:
                     axis[space.name] = space, binding
         return {p: {a: list(bound.values()) for a, bound in axes.items()} for p, axes in found.items()}
 
+    @cached_property
+    def averaged(self) -> tuple[str, ...]:
+        """Parameters that can only be averaged over the models: they belong to no channels that can be kept apart.
+
+        The last weights and biases are not among them, since averaging these is mixing the outputs.
+        """
+        return tuple(name for name in self.shapes if name in self.used and not self._kept_apart(name))
+
+    def _kept_apart(self, name: str) -> bool:
+        """Whether every entry of a parameter can go into channels of its own, or only mixes outputs."""
+        for axis, bound in self.axes.get(name, {}).items():
+            if all(b.role == "reads" for _, b in bound):
+                continue
+            if all("output" in s.reasons and b.role == "writes" and not s.names("scales") for s, b in bound):
+                return True
+            covered = sum(b.index.size for s, b in bound if s.kind == "elastic")
+            return covered == self.shapes[name][axis]
+        return False
+
+    def bundles(self, names: Container[str]) -> list[tuple[str, ...]]:
+        """The sets of spaces, among those named, whose blocks go together."""
+        found: dict[str, list[str]] = {}
+        for s in self.spaces:
+            if s.bundle is not None and s.name in names:
+                found.setdefault(s.bundle, []).append(s.name)
+        return [tuple(spaces) for spaces in found.values()]
+
     def demote(self, names: Mapping[str, str], kind: Kind) -> Blueprint:
         """A copy in which the spaces named (name → reason) have a lesser kind."""
         spaces = tuple(s.demote(kind, names[s.name]) if s.name in names else s for s in self.spaces)
         return replace(self, spaces=spaces)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         rows = [
@@ -146,5 +193,9 @@ class Blueprint:
         if self.unknown:
             ops = ", ".join(f"{op} (×{n})" for op, n in self.unknown.items())
             lines.append(f"operations without a rule: {ops}")
+        if self.averaged:
+            lines.append(f"only averaged, whatever alpha: {shorten(self.averaged)}")
+        if self.bent:
+            lines.append(f"the outputs pass {', '.join(self.bent)}: models are mixed before, not after")
         lines.append(f"self-check: {self.checked}")
         return "\n".join(lines)

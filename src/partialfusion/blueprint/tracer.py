@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,13 +17,28 @@ from .labels import FIXED, FREE, Labels, Mark, compact, varying_dims
 from .program import Program
 from .spaces import Norm, Role
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Activation:
-    """A tensor that the network computes: labels of its shape, and the weights that computed it."""
+    """A tensor that the network computes.
+
+    Attributes:
+        labels: of its shape.
+        sources: the weights that computed it.
+        bent: the non-linear operations since those weights.
+    """
 
     labels: Tensor
     sources: frozenset[str] = frozenset()
+    bent: frozenset[str] = frozenset()
+
+    def with_labels(self, labels: Tensor) -> Activation:
+        return replace(self, labels=labels)
+
+    def bent_by(self, operation: str) -> Activation:
+        return replace(self, bent=self.bent | {operation})
 
 
 @dataclass(frozen=True)
@@ -48,7 +64,7 @@ RULES: dict[str, Rule] = {}
 
 
 class NoRuleError(Exception):
-    """Raised by a rule for a case it does not cover; the operation then counts as unknown."""
+    """Raised by a rule for a case it does not cover; the operation then counts as unknown, as with any error in it."""
 
 
 def rule(*operations: str) -> Callable[[Rule], Rule]:
@@ -88,6 +104,7 @@ class Tracer:
         self.norms: list[Norm] = []
         self.unknown: Counter[str] = Counter()
         self.outputs: list[tuple[int, ...]] = []
+        self.bent: set[str] = set()
         self.operation = ""
         self._meta: Any = None
 
@@ -99,7 +116,8 @@ class Tracer:
             if node.op == "placeholder":
                 values[node] = self._placeholder(node)
             elif node.op == "get_attr":
-                values[node] = Constant(operator.attrgetter(node.target)(self.program.graph.owning_module))
+                found = operator.attrgetter(node.target)(self.program.graph.owning_module)
+                values[node] = self.constant(found) if isinstance(found, Tensor) else found
             elif node.op == "call_function":
                 values[node] = self._call(node, values)
             elif node.op == "output":
@@ -112,10 +130,10 @@ class Tracer:
             name = self.program.names[node.name]
             tensor = self.program.tensors[name]
             if not tensor.is_floating_point():
-                return Constant(tensor)
+                return self.constant(tensor)
             return Parameter(name, tuple(tensor.shape), tuple(range(tensor.dim())))
         if node.name in self.program.constants:
-            return Constant(self.program.constants[node.name])
+            return self.constant(self.program.constants[node.name])
         return self.fixed(meta.shape) if isinstance(meta, Tensor) else meta
 
     def _call(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
@@ -130,27 +148,34 @@ class Tracer:
             return None
         schema = getattr(node.target, "_schema", None)
         name = schema.name.replace("::", ".") if schema else str(node.target)
-        self.operation = name.removeprefix("aten.")
+        in_place = name.endswith("_") and not name.endswith("__")
+        self.operation = name.removeprefix("aten.").rstrip("_")
         tensors = [v for v in tree_leaves((args, kwargs)) if isinstance(v, Value)]
         if all(isinstance(v, Constant) for v in tensors) and not _is_random(node.target):
             return self._fold(node.target, args, kwargs)
-        in_place = name.endswith("_") and not name.endswith("__")
         function = RULES.get(name) or RULES.get(name.rstrip("_"))
         try:
             if function is None:
                 raise NoRuleError
             result = function(self, *args, **kwargs)
-        except NoRuleError:
+        except Exception as error:
+            log.debug("%s: no rule (%s: %s)", name, type(error).__name__, error)
+            if in_place:
+                self._overwritten(node, values)
             return self._no_rule(tensors)
         if in_place and isinstance(result, Activation):
-            self._written_in_place(node, values, args[0], result)
+            old = self.activation(args[0]).labels
+            if old.shape == result.labels.shape and bool(((old <= FIXED) & (result.labels > FIXED)).any()):
+                self.rigid(result.labels, f"{self.operation} writes in place")
+                self._overwritten(node, values)
+            values[node.args[0]] = result  # type: ignore[index]
         return result
 
     def _fold(self, target: Any, args: Any, kwargs: Any) -> Any:
         """An operation on constants alone is carried out."""
 
         def plain(value: Any) -> Any:
-            return value.value.cpu() if isinstance(value, Constant) else value
+            return value.value if isinstance(value, Constant) else value
 
         is_constant = lambda v: isinstance(v, Constant)  # noqa: E731
         args, kwargs = tree_map(plain, (args, kwargs), is_leaf=is_constant)
@@ -166,19 +191,20 @@ class Tracer:
                 self.rigid(self.activation(value).labels, f"{self.operation} has no rule")
         return tree_map(lambda m: self.fixed(m.shape) if isinstance(m, Tensor) else m, self._meta)
 
-    def _written_in_place(
-        self, node: torch.fx.Node, values: dict[torch.fx.Node, Any], before: Any, result: Activation
-    ) -> None:
-        """The overwritten tensor has the result's labels from now on; other views of it cannot be told."""
-        old = self.activation(before).labels
-        if bool(((old <= FIXED) & (result.labels > FIXED)).any()):
-            self.rigid(result.labels, f"{self.operation} writes in place")
-        values[node.args[0]] = result  # type: ignore[index]
+    def _overwritten(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> None:
+        """Something unknown was written into a tensor: it and all its views belong to no channel from now on."""
+        base = _base(node.args[0])
+        for other, value in list(values.items()):
+            if isinstance(value, Value) and _base(other) is base:
+                labels = self.activation(value).labels
+                self.rigid(labels, f"{self.operation} writes in place")
+                values[other] = self.fixed(labels.shape)
 
     def _finish(self, outputs: Any) -> None:
         for value in tree_leaves(outputs):
             if isinstance(value, Value):
                 labels = self.activation(value).labels
+                self.bent |= self.activation(value).bent
                 self.outputs.append(tuple(labels.shape))
                 self.rigid(labels, "output")
 
@@ -195,9 +221,13 @@ class Tracer:
         """Whether the operation returns one tensor rather than several."""
         return isinstance(self._meta, Tensor)
 
+    def constant(self, tensor: Tensor) -> Value:
+        """A tensor that the code holds, as a copy of our own to write into; without numbers it is just fixed."""
+        return self.fixed(tensor.shape) if tensor.is_meta else Constant(tensor.detach().cpu().clone())
+
     def fixed(self, shape: Sequence[int]) -> Activation:
-        """A tensor whose elements belong to no channel and may differ from each other."""
-        return Activation(torch.full((1,) * len(shape), FIXED).expand(tuple(shape)))
+        """A tensor whose elements belong to no channel and may differ from each other, wherever it is not expanded."""
+        return Activation(torch.full(tuple(shape), FIXED))
 
     def activation(self, value: Value) -> Activation:
         """Any value with labels: a parameter gets a label per element, a constant none."""
@@ -205,8 +235,9 @@ class Tracer:
             return value
         if isinstance(value, Constant):
             same = value.value.numel() == 0 or bool((value.value == value.value.reshape(-1)[0]).all())
-            label = FREE if same else FIXED
-            return Activation(torch.full((1,) * value.value.dim(), label).expand(tuple(value.value.shape)))
+            if not same:
+                return self.fixed(value.value.shape)
+            return Activation(torch.full((1,) * value.value.dim(), FREE).expand(tuple(value.value.shape)))
         if value.name not in self.direct:
             stored = [value.shape[value.axes.index(a)] for a in range(len(value.axes))]
             self.direct[value.name] = self.labels.fresh(max(1, _size(stored))).view(stored)
@@ -219,6 +250,33 @@ class Tracer:
         """These labels may be exchanged with each other and with no others."""
         self.labels.mark(labels, Mark("permutable", reason))
 
+    def sets(self, labels: Tensor, dims: list[int]) -> Tensor:
+        """What stands along `dims` is treated as a set. Returns the sets' labels, `dims` reduced to size one."""
+        kept = [1 if d in dims else n for d, n in enumerate(labels.shape)]
+        rows = labels.movedim(dims, list(range(-len(dims), 0))).flatten(-len(dims)).reshape(_size(kept), -1)
+        return self.blocks(rows, f"{self.operation} runs across it").view(kept)
+
+    def blocks(self, rows: Tensor, reason: str) -> Tensor:
+        """Channels that an operation treats as sets, one set a row of (positions × n) labels.
+
+        Returns the (positions,) labels of the sets: where there are several, each set is a block of its space.
+        """
+        found, which = self.labels.find(rows).sort(1).values.unique(dim=0, return_inverse=True)
+        self.permutable(found, reason)
+        if len(found) == 1:
+            return torch.full_like(which, FIXED)
+        real = (found > FIXED).all(1)
+        if not bool(real.all()):
+            self.rigid(found, reason)
+            return torch.full_like(which, FIXED)
+        return self.labels.nest(found)[which]
+
+    def together(self, groups: Tensor) -> None:
+        """Each row of (groups × n) labels is a unit: its members move together, in their order."""
+        for row in groups[(groups == FIXED).any(1)]:
+            self.rigid(row, "grouped with the network's input")
+        self.labels.glue(groups)
+
     def channels(self, x: Activation, dim: int) -> Tensor:
         """(n,) the labels along one dimension.
 
@@ -228,7 +286,8 @@ class Tracer:
         small = self.labels.find(compact(x.labels)).movedim(dim, -1)
         if small.shape[-1] != x.labels.shape[dim]:
             small = small.expand(*small.shape[:-1], x.labels.shape[dim])
-        rows = small.reshape(-1, small.shape[-1]).unique(dim=0)
+        rows = small.reshape(-1, small.shape[-1])
+        rows = rows[:1] if bool((rows == rows[:1]).all()) else rows.unique(dim=0)
         most = rows.max(0).values
         if len(rows) > 1:
             self.labels.unite(rows, most.expand_as(rows))
@@ -240,6 +299,8 @@ class Tracer:
     def bind(self, parameter: Parameter, dim: int, labels: Tensor, role: Role, output_dim: int | None = None) -> None:
         """Say that the dimension `dim` of a parameter carries these channels."""
         axis = parameter.axes[dim]
+        if len(labels) != parameter.shape[dim]:
+            raise NoRuleError(f"{parameter.name} is broadcast")
         bound = self.bound.setdefault((parameter.name, axis), [])
         for other in bound:
             self.labels.unite(other.labels, labels)
@@ -259,12 +320,16 @@ class Tracer:
         self.bind(parameter, dim, labels, "writes", output_dim)
         return self.labels.find(labels)
 
-    def spread(self, labels: Tensor, dim: int, sources: frozenset[str]) -> Activation:
-        """Labels (n,) along dimension `dim` (from the end) of the operation's result."""
+    def spread(self, labels: Tensor, dim: int, of: Activation) -> Activation:
+        """Labels (n,) along dimension `dim` (from the end) of the operation's result, otherwise like `of`."""
         shape = self.shape
         view = [1] * len(shape)
         view[dim] = len(labels)
-        return Activation(labels.view(view).expand(shape), sources)
+        return of.with_labels(labels.view(view).expand(shape))
+
+    def computed(self, labels: Tensor, dim: int, weight: Parameter) -> Activation:
+        """Labels (n,) along dimension `dim` (from the end) of what a weight computes."""
+        return self.spread(labels, dim, Activation(labels, frozenset([weight.name])))
 
     def merge(self, *operands: Any, role: Role = "scales") -> Activation:
         """The result of an element-wise operation: the labels that meet become one."""
@@ -274,7 +339,9 @@ class Tracer:
         if not computed:
             computed = [self.activation(v) for v in values if isinstance(v, Parameter)]
             values = [v for v in values if isinstance(v, Constant)]
-        result = self._meet(computed, shape)
+        if not computed:
+            return self.fixed(shape)
+        result = self.meet(computed, shape)
         for value in values:
             if isinstance(value, Parameter):
                 result = self._apply_parameter(value, result, role)
@@ -282,24 +349,51 @@ class Tracer:
                 self._apply_constant(value, result)
         return result
 
-    def _meet(self, operands: Sequence[Activation], shape: tuple[int, ...]) -> Activation:
+    def meet(self, operands: Sequence[Activation], shape: tuple[int, ...]) -> Activation:
+        """Activations combined element by element: the labels that meet become one, but for a set and its members."""
         sources = frozenset[str]().union(*(a.sources for a in operands))
-        result = compact(operands[0].labels)
+        bent = frozenset[str]().union(*(a.bent for a in operands))
+        result = operands[0].labels
         for other in operands[1:]:
-            a, b = torch.broadcast_tensors(result, compact(other.labels))
-            self.labels.unite(a, b)
-            result = torch.maximum(a, b)
-        result = self.labels.find(result).expand(shape)
-        for operand in operands:
-            if bool((compact(operand.labels) == FIXED).any()):
-                self._meets_fixed(operand.labels.shape, result, "combined with what does not follow its channels")
-        return Activation(result, sources)
+            result = self._meet_two(result, other.labels)
+        result = self.labels.find(compact(result)).expand(shape)
+        self.labels.touch(result)
+        return Activation(result, sources, bent)
 
-    def _meets_fixed(self, shape: Sequence[int], labels: Tensor, reason: str) -> None:
-        """An operand of this shape that may differ from element to element fixes the channels it runs along."""
-        offset = labels.dim() - len(shape)
-        if any(d >= offset and shape[d - offset] > 1 for d in varying_dims(labels)):
-            self.rigid(labels, reason)
+    def _meet_two(self, x: Tensor, y: Tensor) -> Tensor:
+        x, y = self._aside(x, y), self._aside(y, x)
+        for one, other in ((x, y), (y, x)):
+            self._meets_fixed(one, other)
+        a, b = torch.broadcast_tensors(self.labels.find(compact(x)), self.labels.find(compact(y)))
+        parent = self.labels.parents()
+        below, above = parent[a] == b, parent[b] == a
+        self.labels.unite(a.masked_fill(below | above, FREE), b)
+        met = torch.where(below, a, torch.where(above, b, torch.maximum(a, b)))
+        return met.expand(torch.broadcast_shapes(x.shape, y.shape))
+
+    def _aside(self, labels: Tensor, other: Tensor) -> Tensor:
+        """A channel that is broadcast over channels of another space is not one of them."""
+        mine, theirs = _from_the_end(labels), _from_the_end(other)
+        if not theirs or mine & theirs or not bool((compact(labels) > FIXED).any()):
+            return labels
+        parent, own = self.labels.parents(), self.labels.find(compact(labels))
+        a, b = torch.broadcast_tensors(own, self.labels.find(compact(other)))
+        if bool(((parent[b] == a) | (b <= FIXED)).all()) or any(_size_from_end(labels, d) > 1 for d in theirs):
+            return labels
+        self.rigid(own, "broadcast over other channels")
+        if mine:
+            self.rigid(other, "multiplied with each of other channels")
+        return torch.where(own > FIXED, FREE if not mine else FIXED, own).expand(labels.shape)
+
+    def _meets_fixed(self, labels: Tensor, other: Tensor) -> None:
+        """What may differ from element to element fixes the channels it runs along."""
+        where = compact(labels) == FIXED
+        if not bool(where.any()):
+            return
+        along = [d for d in _from_the_end(other) if _size_from_end(labels, d) > 1 and labels.stride(d) != 0]
+        if along:
+            met = torch.where(where, compact(other), FREE)
+            self.rigid(met, "combined with what does not follow its channels")
 
     def _apply_constant(self, constant: Constant, result: Activation) -> None:
         value = constant.value
@@ -319,7 +413,30 @@ class Tracer:
             labels = self.channels(result, along[0])
             self.bind(parameter, along[0] - offset, labels, role)
             return replace(result, labels=self.labels.find(compact(result.labels)).expand(result.labels.shape))
-        return self._meet([result, self.activation(parameter)], tuple(result.labels.shape))
+        return self.meet([result, self.activation(parameter)], tuple(result.labels.shape))
+
+
+def _from_the_end(labels: Tensor) -> set[int]:
+    """Dimensions along which the labels vary, counted from the end."""
+    return {d - labels.dim() for d in varying_dims(labels)}
+
+
+def _size_from_end(labels: Tensor, dim: int) -> int:
+    return labels.shape[dim] if -dim <= labels.dim() else 1
+
+
+def _base(node: Any) -> Any:
+    """The tensor that a view looks at."""
+    while isinstance(node, torch.fx.Node) and node.op == "call_function" and node.args:
+        aliases = any(r.alias_info and not r.alias_info.is_write for r in _returns(node.target))
+        if node.target is not operator.getitem and not aliases:
+            break
+        node = node.args[0]
+    return node
+
+
+def _returns(target: Any) -> Sequence[Any]:
+    return getattr(getattr(target, "_schema", None), "returns", ())
 
 
 def _is_random(target: Any) -> bool:

@@ -10,12 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..blueprint import Blueprint, evaluation_mode, named_tensors
+from ..blueprint import Blueprint, at_rest, named_tensors
 from ..data import feed
 from ..errors import DataError
 from ..kernels.coupling import Floats
 
 Site = tuple[str, int]  # a weight that writes a space, and the how-many-th use of it
+
+
+COMPUTES = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+COMPUTES |= {"embedding", "matmul", "mm", "bmm", "addmm", "__matmul__", "__rmatmul__"}
+TURNS = {"t", "transpose", "permute", "swapaxes", "__get__"}  # the last is what x.T and x.mT are
 
 
 class Recorder(TorchFunctionMode):
@@ -27,19 +32,26 @@ class Recorder(TorchFunctionMode):
         self.watched = {id(tensors[name]): (name, dim) for name, dim in output_dims.items()}
         self.found: dict[Site, Tensor] = {}
         self.uses: dict[str, int] = {}
+        self.turned: list[Tensor] = []
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and not result.is_meta:
+        name = getattr(func, "__name__", "")
+        if isinstance(result, Tensor) and (name in COMPUTES or name in TURNS):
             for value in (*args, *(kwargs or {}).values()):
-                if isinstance(value, nn.Parameter) and id(value) in self.watched:
-                    self._keep(*self.watched[id(value)], result)
+                if isinstance(value, Tensor) and id(value) in self.watched:
+                    if name in COMPUTES:
+                        self._keep(*self.watched[id(value)], result)
+                    elif result.dim() > 1:
+                        self.watched[id(result)] = self.watched[id(value)]
+                        self.turned.append(result)
         return result
 
     def _keep(self, name: str, dim: int, output: Tensor) -> None:
         use = self.uses.get(name, 0)
         self.uses[name] = use + 1
-        self.found[name, use] = output.detach().movedim(dim, -1).flatten(0, -2)
+        # a copy, for the model may go on to write into its activations
+        self.found[name, use] = output.detach().movedim(dim, -1).flatten(0, -2).clone()
 
 
 class Moments:
@@ -91,7 +103,7 @@ def activation_costs(
     writers = [_writers(b, spaces) for b in blueprints]
     moments: list[dict[tuple[str, Site, int], Moments]] = [{} for _ in models[:-1]]
     seen = 0
-    with evaluation_mode(*models), torch.no_grad():
+    with at_rest(*models):
         for batch in batches:
             recorded = []
             for model, own in zip(models, writers, strict=True):
@@ -137,5 +149,8 @@ def _accumulate(
 def _costs(table: dict[tuple[str, Site, int], Moments]) -> dict[str, Floats]:
     totals: dict[str, list[Floats]] = {}
     for (space, _, _), moments in table.items():
-        totals.setdefault(space, []).append((1 - moments.correlation()).cpu().numpy())
+        cost = (1 - moments.correlation()).cpu().numpy()
+        if not np.isfinite(cost).all():
+            raise DataError(f"the activations of {space} on this data are not finite: check the data for NaN")
+        totals.setdefault(space, []).append(cost)
     return {space: np.mean(found, axis=0) for space, found in totals.items()}

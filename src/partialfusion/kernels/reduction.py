@@ -25,8 +25,8 @@ class Reduction:
         world: per model, its place in the last model's world when every channel has to be matched; the data-free
             normalisation rule compares channels there.
         cost: matching cost of the fused channels, in the units of the features.
-        sweeps: how many times the space was solved.
-        converged: whether the last solve changed nothing.
+        sweeps: how many sweeps the alignment made.
+        converged: whether its last sweep changed nothing.
     """
 
     pairs: tuple[KernelPair, ...]
@@ -49,7 +49,7 @@ class Reduction:
         return table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan(Mapping[str, Reduction]):
     """Space name → reduction for the whole network, with the shares of the models it was made for."""
 
@@ -65,6 +65,10 @@ class Plan(Mapping[str, Reduction]):
 
     def __len__(self) -> int:
         return len(self.reductions)
+
+    def __repr__(self) -> str:
+        widths = ", ".join(f"{name}: {r.fused} fused + {sum(r.isolated)} isolated" for name, r in self.items())
+        return f"Plan({widths})"
 
     @property
     def models(self) -> int:

@@ -43,7 +43,11 @@ class AxisMap:
 
 
 def axis_map(
-    parts: Sequence[tuple[Pattern, Ints, Ints]], source_length: int, target_length: int | None = None
+    parts: Sequence[tuple[Pattern, Ints, Ints]],
+    source_length: int,
+    target_length: int | None = None,
+    *,
+    fixed_weight: float = 1.0,
 ) -> AxisMap:
     """The map of one parameter axis.
 
@@ -52,6 +56,7 @@ def axis_map(
             the target units.
         source_length: length of the axis in the source model.
         target_length: length in the result; where missing, positions are counted on from the given ones.
+        fixed_weight: the weight of positions that no space covers.
 
     Positions that no space covers belong to no channel: they keep their order.
     """
@@ -67,7 +72,7 @@ def axis_map(
         fixed_target = uncovered([new for _, _, new in parts], target_length)
     all_source = np.concatenate([*source, fixed])
     all_target = np.concatenate([*target, fixed_target])
-    all_weight = np.concatenate([*weight, np.ones(len(fixed))])
+    all_weight = np.concatenate([*weight, np.full(len(fixed), fixed_weight)])
     order = np.argsort(all_target, kind="stable")
     all_source, all_target, all_weight = all_source[order], all_target[order], all_weight[order]
     copy = bool((np.diff(all_target) > 0).all())

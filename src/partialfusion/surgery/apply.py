@@ -16,6 +16,7 @@ from ..errors import TraceError, VerificationError
 from ..features import Side
 from ..kernels import Plan
 from ..kernels.transform import axis_map
+from ..text import shorten
 from .resize import resized
 
 
@@ -28,11 +29,14 @@ class Operated:
 
 
 class ResizeError(VerificationError):
-    """Spaces that do not come back when the model is resized; `spaces` names them, or all that were resized."""
+    """Spaces that do not come back when the model is resized.
 
-    def __init__(self, spaces: Sequence[str], why: str) -> None:
+    `spaces` names them, or all that were resized where the model does not run at all; `exact` tells which.
+    """
+
+    def __init__(self, spaces: Sequence[str], why: str, *, exact: bool) -> None:
         super().__init__(f"the resized model is not the same network: {why}")
-        self.spaces, self.why = list(spaces), why
+        self.spaces, self.why, self.exact = list(spaces), why, exact
 
 
 def apply(
@@ -76,11 +80,13 @@ def _layout(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: tuple[An
     try:
         traced = trace_labels(model, inputs)
     except TraceError as error:
-        raise ResizeError(changed, str(error)) from error
+        raise ResizeError(changed, str(error), exact=False) from error
     found = matching_spaces(blueprint, traced)
     wrong = [s.name for s in blueprint if s.name not in found or found[s.name].width != plan[s.name].width]
     if wrong:
-        raise ResizeError([n for n in wrong if n in changed] or changed, f"{', '.join(wrong)} did not come back")
+        resized_wrong = [n for n in wrong if n in changed]
+        why = f"{shorten(wrong)} did not come back"
+        raise ResizeError(resized_wrong or changed, why, exact=bool(resized_wrong))
     return found
 
 
@@ -107,7 +113,8 @@ def _parameter(
                 pair = plan[space.name].pairs[m]
                 new = _same_binding(layout[space.name], binding.parameter, axis)
                 parts.append((pair.writing() if writes else pair.reading(), binding.index, new))
-            tensor = axis_map(parts, tensor.shape[axis], shape[axis])(tensor, axis)
+            share = plan.mix[m] if writes else 1.0
+            tensor = axis_map(parts, tensor.shape[axis], shape[axis], fixed_weight=share)(tensor, axis)
         if not shared_out:
             tensor = tensor * plan.mix[m]
         total = tensor if total is None else total.add_(tensor.to(total.device))

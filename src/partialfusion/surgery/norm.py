@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from scipy.sparse import coo_array
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
 
 from ..blueprint import Blueprint, Norm, Space, evaluation_mode, named_tensors
 from ..data import feed
@@ -17,18 +18,27 @@ from ..errors import DataError
 from ..features import Side
 from ..features.weights import slices
 from ..kernels import Plan
+from ..text import shorten
 from .apply import Operated
+
+log = logging.getLogger(__name__)
 
 CHUNK = 1 << 24
 
 
-def recalibrate(model: nn.Module, batches: Iterable[tuple[Any, ...]]) -> None:
+def recalibrate(model: nn.Module, blueprint: Blueprint, batches: Iterable[tuple[Any, ...]]) -> None:
     """Measure the statistics anew: the average over the batches of each batch's mean and variance.
 
     Only the batch norms see training mode, so that dropout stays off; their momentum and mode are restored.
     """
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
     momenta = [m.momentum for m in norms]
+    held = {id(m.running_var) for m in norms}
+    left = [n.var for n in blueprint.norms if id(named_tensors(model).get(n.var)) not in held]
+    if left:
+        log.warning(
+            "%s belong to no norm module of PyTorch: their statistics are averaged, not measured", shorten(left)
+        )
     seen = 0
     with evaluation_mode(model), torch.no_grad():
         for m in norms:

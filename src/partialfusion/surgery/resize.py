@@ -27,6 +27,10 @@ def resized(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> nn.Modul
         memo[id(tensor)] = (
             nn.Parameter(fresh, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fresh
         )
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
     result: nn.Module = copy.deepcopy(model, memo)
     for module in result.modules():
         for kind, update in ATTRIBUTES.items():
@@ -44,8 +48,7 @@ def _convolution(module: _ConvNd) -> None:
     if isinstance(module, _ConvTransposeNd):
         module.in_channels, module.out_channels = first, second * module.groups
         return
-    if module.groups > 1 and module.groups == module.in_channels == module.out_channels:
-        module.groups = first
+    module.groups = module.groups * first // module.out_channels if module.groups > 1 else 1
     module.out_channels, module.in_channels = first, second * module.groups
 
 

@@ -10,28 +10,36 @@ from ..tracer import Activation, Parameter, Tracer, rule
 
 UNARY = """
     relu relu6 gelu silu mish elu selu celu leaky_relu hardswish hardsigmoid hardtanh sigmoid log_sigmoid tanh
-    softplus softsign hardshrink softshrink threshold rrelu erf exp expm1 log log1p sqrt rsqrt square abs neg sign sin
-    cos reciprocal clamp clamp_min clamp_max round floor ceil dropout alpha_dropout feature_dropout
-    feature_alpha_dropout to _to_copy type_as clone contiguous detach alias lift_fresh lift_fresh_copy logical_not
-    nan_to_num tanhshrink
+    softplus softsign hardshrink softshrink threshold rrelu erf exp expm1 log log1p sqrt rsqrt square abs sign sin
+    cos reciprocal clamp clamp_min clamp_max round floor ceil
+    logical_not nan_to_num tanhshrink
+"""
+UNBENT = """
+    dropout alpha_dropout feature_dropout feature_alpha_dropout to _to_copy type_as clone contiguous detach alias
+    lift_fresh lift_fresh_copy neg
 """
 BINARY_SCALES = "mul div where maximum minimum masked_fill pow atan2 fmod remainder eq ne lt le gt ge"
 BINARY_ADDS = "add sub rsub lerp addcmul addcdiv"
 
 
 @rule(*UNARY.split())
-def unary(t: Tracer, x: Any, *options: Any, **more: Any) -> Activation:
+def unary(t: Tracer, *operands: Any, **more: Any) -> Activation:
+    return t.merge(*operands, *more.values()).bent_by(t.operation)
+
+
+@rule(*UNBENT.split())
+def unbent(t: Tracer, x: Any, *options: Any, **more: Any) -> Activation:
     return t.merge(x)
 
 
 @rule(*BINARY_SCALES.split())
 def scaling(t: Tracer, *operands: Any, **more: Any) -> Activation:
-    return t.merge(*operands, role="scales")
+    return t.merge(*operands, *more.values(), role="scales")
 
 
 @rule(*BINARY_ADDS.split())
 def adding(t: Tracer, *operands: Any, **more: Any) -> Activation:
-    return t.merge(*operands, role="writes")
+    return t.merge(*operands, *more.values(), role="writes")
 
 
 @rule("prelu")
@@ -39,11 +47,11 @@ def prelu(t: Tracer, x: Any, weight: Any) -> Activation:
     x = t.activation(x)
     if isinstance(weight, Parameter) and weight.shape[0] > 1:
         t.bind(weight, 0, t.channels(x, 1), "scales")
-    return t.merge(x)
+    return t.merge(x).bent_by(t.operation)
 
 
 @rule("glu")
 def glu(t: Tracer, x: Any, dim: int = -1) -> Activation:
     x = t.activation(x)
     value, gate = torch.chunk(x.labels, 2, dim)
-    return t.merge(Activation(value, x.sources), Activation(gate, x.sources))
+    return t.merge(x.with_labels(value), x.with_labels(gate)).bent_by(t.operation)

@@ -47,13 +47,13 @@ def reorder_axes(t: Tracer, x: Any, *args: Any) -> Value:
         order = AXES_ONLY[t.operation](len(x.shape), *args)
         return Parameter(x.name, tuple(x.shape[d] for d in order), tuple(x.axes[d] for d in order))
     x = t.activation(x)
-    return Activation(x.labels.permute(AXES_ONLY[t.operation](x.labels.dim(), *args)), x.sources)
+    return x.with_labels(x.labels.permute(AXES_ONLY[t.operation](x.labels.dim(), *args)))
 
 
 @rule("view", "reshape", "_unsafe_view", "view_as", "reshape_as")
 def reshape(t: Tracer, x: Any, *shape: Any) -> Activation:
     x = t.activation(x)
-    return Activation(x.labels.reshape(t.shape), x.sources)
+    return x.with_labels(x.labels.reshape(t.shape))
 
 
 @rule("cat", "concat", "concatenate")
@@ -65,22 +65,22 @@ def cat(t: Tracer, tensors: list[Any], dim: int = 0) -> Activation:
         if d != dim and all(x.stride(d) == 0 for x in labels):
             labels = [x.narrow(d, 0, min(1, x.shape[d])) for x in labels]
     joined = torch.cat([x.contiguous() for x in labels], dim)
-    return Activation(joined.expand(t.shape), frozenset[str]().union(*(p.sources for p in parts)))
+    return _joined(parts, joined.expand(t.shape))
 
 
 @rule("stack")
 def stack(t: Tracer, tensors: list[Any], dim: int = 0) -> Activation:
     parts = [t.activation(v) for v in tensors]
-    return Activation(torch.stack([p.labels for p in parts], dim), frozenset[str]().union(*(p.sources for p in parts)))
+    return _joined(parts, torch.stack([p.labels for p in parts], dim))
 
 
 @rule("pad", "constant_pad_nd")
 def pad(t: Tracer, x: Any, widths: list[int], mode: Any = "constant", value: Any = None) -> Activation:
     x = t.activation(x)
     if not isinstance(mode, str) or mode == "constant":
-        return Activation(torch.nn.functional.pad(x.labels, widths), x.sources)
+        return x.with_labels(torch.nn.functional.pad(x.labels, widths))
     moved = torch.nn.functional.pad(x.labels.double(), widths, mode=mode)
-    return Activation(moved.long(), x.sources)
+    return x.with_labels(moved.long())
 
 
 @rule("index")
@@ -88,8 +88,21 @@ def index(t: Tracer, x: Any, indices: list[Any]) -> Activation:
     if any(isinstance(i, (Activation, Parameter)) for i in indices):
         raise NoRuleError
     x = t.activation(x)
-    chosen = tuple(slice(None) if i is None else i.value.cpu() for i in indices)
-    return _checked(t, x.labels[chosen], x.sources)
+    chosen = tuple(slice(None) if i is None else i.value for i in indices)
+    return _checked(t, x, x.labels[chosen])
+
+
+@rule("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_empty", "empty_like")
+def filled(t: Tracer, *arguments: Any, **options: Any) -> Constant:
+    """A tensor of one value, for the code to write into; which value makes no difference to channels."""
+    return Constant(torch.zeros(t.shape))
+
+
+@rule("fill_", "zero_")
+def fill(t: Tracer, x: Any, *value: Any) -> Activation:
+    """One value written over channels, in place: whoever looks at them finds them all the same."""
+    t.labels.touch(t.activation(x).labels)
+    return Activation(torch.zeros((1,) * len(t.shape), dtype=torch.long).expand(t.shape))
 
 
 @rule(*MOVES.split())
@@ -98,10 +111,12 @@ def move(t: Tracer, x: Any, *args: Any, **kwargs: Any) -> Any:
 
     def plain(value: Any) -> Any:
         if isinstance(value, Constant):
-            return value.value.cpu()
-        if isinstance(value, (Activation, Parameter)):
-            return t.activation(value).labels
-        return value
+            return value.value
+        if not isinstance(value, (Activation, Parameter)):
+            return value
+        if t.operation != "expand_as":
+            raise NoRuleError
+        return t.activation(value).labels
 
     is_value = lambda v: isinstance(v, Value)  # noqa: E731
     x = t.activation(x)
@@ -109,11 +124,19 @@ def move(t: Tracer, x: Any, *args: Any, **kwargs: Any) -> Any:
     operation = getattr(torch.ops.aten, t.operation)
     moved = operation(x.labels, *args, **kwargs)
     if isinstance(moved, Tensor):
-        return _checked(t, moved, x.sources)
-    return [Activation(m, x.sources) for m in moved]
+        return _checked(t, x, moved)
+    return [x.with_labels(m) for m in moved]
 
 
-def _checked(t: Tracer, labels: Tensor, sources: frozenset[str]) -> Activation:
+def _checked(t: Tracer, x: Activation, labels: Tensor) -> Activation:
     if tuple(labels.shape) != t.shape:
         raise NoRuleError
-    return Activation(labels, sources)
+    return x.with_labels(labels)
+
+
+def _joined(parts: list[Activation], labels: Tensor) -> Activation:
+    return Activation(
+        labels,
+        frozenset[str]().union(*(p.sources for p in parts)),
+        frozenset[str]().union(*(p.bent for p in parts)),
+    )

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..labels import varying_dims
+import torch
+
+from ..labels import compact, varying_dims
 from ..spaces import Norm
-from ..tracer import Activation, NoRuleError, Parameter, Tracer, rule
+from ..tracer import Activation, Parameter, Tracer, rule
 
 
-def _affine(t: Tracer, x: Activation, dim: int, weight: Any, bias: Any) -> None:
+def _affine(t: Tracer, x: Activation, dim: int, weight: Any, bias: Any) -> torch.Tensor:
+    """(n,) the labels along a dimension, with a scale and a shift bound to them."""
     labels = t.channels(x, dim)
+    t.labels.touch(labels)
     if isinstance(weight, Parameter):
         t.bind(weight, 0, labels, "scales")
     if isinstance(bias, Parameter):
         t.bind(bias, 0, labels, "writes")
+    return labels
 
 
 @rule("batch_norm", "_native_batch_norm_legit_no_training")
 def batch_norm(t: Tracer, x: Any, weight: Any, bias: Any, mean: Any, var: Any, *options: Any) -> Activation:
     x = t.activation(x)
-    labels = t.channels(x, 1)
-    _affine(t, x, 1, weight, bias)
+    labels = _affine(t, x, 1, weight, bias)
     if isinstance(mean, Parameter) and isinstance(var, Parameter):
         t.bind(mean, 0, labels, "scales")
         t.bind(var, 0, labels, "scales")
@@ -46,21 +50,20 @@ def layer_norm(
 ) -> Activation:
     x = t.activation(x)
     first = x.labels.dim() - len(normalized_shape)
-    if any(d < first for d in varying_dims(x.labels)):
-        raise NoRuleError
-    t.permutable(x.labels, f"{t.operation} runs across it")
-    for dim in (d for d in varying_dims(x.labels) if d >= first):
+    dims = [d for d in varying_dims(x.labels) if d >= first]
+    affine = [(p, role) for p, role in ((weight, "scales"), (bias, "writes")) if isinstance(p, Parameter)]
+    for dim in dims if affine else ():
         labels = t.channels(x, dim)
-        for parameter, role in ((weight, "scales"), (bias, "writes")):
-            if isinstance(parameter, Parameter):
-                t.bind(parameter, dim - first, labels, role)  # type: ignore[arg-type]
-    return x
+        for parameter, role in affine:
+            t.bind(parameter, dim - first, labels, role)  # type: ignore[arg-type]
+    if dims:
+        t.sets(t.labels.find(compact(x.labels)), list(range(first, x.labels.dim())))
+    return x.bent_by(t.operation)
 
 
 @rule("group_norm")
 def group_norm(t: Tracer, x: Any, groups: int, weight: Any = None, bias: Any = None, *options: Any) -> Activation:
     x = t.activation(x)
-    for group in t.channels(x, 1).chunk(groups):
-        t.permutable(group, "group_norm runs across it")
+    t.blocks(t.channels(x, 1).view(groups, -1), "group_norm runs across it")
     _affine(t, x, 1, weight, bias)
     return x

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from ..labels import FREE, compact, varying_dims
+from ..labels import FIXED, FREE, compact, varying_dims
 from ..tracer import Activation, Tracer, rule
 
 WINDOWS = """
@@ -20,7 +18,9 @@ def _pool(n: int) -> Any:
     def pool(t: Tracer, x: Any, *options: Any, **more: Any) -> Any:
         x = t.activation(x)
         dim = -1 - n
-        pooled = t.spread(t.channels(x, dim), dim, x.sources)
+        labels = t.channels(x, dim)
+        t.labels.touch(labels)
+        pooled = t.spread(labels, dim, x) if bool((labels > FIXED).any()) else t.fixed(t.shape)
         return pooled if t.single_result else (pooled, t.fixed(t.shape))
 
     return pool
@@ -44,37 +44,25 @@ def vector_norm(t: Tracer, x: Any, order: Any = 2, dims: Any = None, *options: A
 
 def _reduce(t: Tracer, x: Activation, dims: Any) -> Activation:
     rank = x.labels.dim()
-    given = range(rank) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
+    if dims is None or dims == [] or isinstance(dims, bool):
+        dims = range(rank)
+    given = [dims] if isinstance(dims, int) else dims
     over = sorted({d % rank for d in given})
     every = t.labels.find(compact(x.labels))
+    t.labels.touch(every)
     labels = every.amax(over, keepdim=True) if over else every
     if bool(((every != labels) & (every != FREE)).any()):
-        _together(t, every, over, f"{t.operation} runs across it")
-        return t.fixed(t.shape)
+        labels = t.sets(every, over)
     if len(t.shape) != rank:
         labels = labels.reshape([n for d, n in enumerate(labels.shape) if d not in over])
-    return Activation(labels.expand(t.shape), x.sources)
+    return x.with_labels(labels.expand(t.shape))
 
 
 @rule("softmax", "log_softmax", "_softmax", "_log_softmax")
 def softmax(t: Tracer, x: Any, dim: int, *options: Any) -> Activation:
     x = t.activation(x)
     labels = t.labels.find(compact(x.labels))
+    t.labels.touch(labels)
     if dim % labels.dim() in varying_dims(labels):
-        _together(t, labels, [dim % labels.dim()], f"{t.operation} runs across it")
-    return x
-
-
-def _together(t: Tracer, labels: torch.Tensor, dims: list[int], reason: str) -> None:
-    """Each set of labels that stands along `dims` at one position is treated as a set: order does not matter."""
-    ends = list(range(-len(dims), 0))
-    rows = labels.movedim(dims, ends).flatten(-len(dims)).reshape(-1, _numel(labels, dims))
-    for row in rows.unique(dim=0):
-        t.permutable(row, reason)
-
-
-def _numel(labels: torch.Tensor, dims: list[int]) -> int:
-    size = 1
-    for d in dims:
-        size *= labels.shape[d]
-    return size
+        t.sets(labels, [dim % labels.dim()])
+    return x.bent_by(t.operation)

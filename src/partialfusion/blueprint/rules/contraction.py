@@ -1,0 +1,130 @@
+"""Products of two activations: attention, written out or fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..labels import FIXED, FREE, compact
+from ..tracer import Activation, NoRuleError, Parameter, Tracer, rule
+from .linear import apply_weight
+
+
+def contract(t: Tracer, a: Activation, b: Activation, shape: tuple[int, ...]) -> Activation:
+    """(… × L × n) @ (… × n × M) → (… × L × M).
+
+    Where n carries channels, they are tied in pairs, and what the product depends on is the set of them: a head of
+    attention, a block of its space. Where n is a position, channels pass from either side; those of the one that has
+    them within a head belong to that head's block.
+    """
+    batch = shape[:-2]
+    x = t.labels.find(compact(a.labels)).expand(*batch, *a.labels.shape[-2:])
+    y = t.labels.find(compact(b.labels)).expand(*batch, *b.labels.shape[-2:])
+    if _varies(x, -1) or _varies(y, -2):
+        labels = _over_channels(t, x, y, batch)
+    else:
+        labels = _over_positions(t, x[..., :, :1], y[..., :1, :])
+    return Activation(labels.expand(shape), a.sources | b.sources, a.bent | b.bent | {t.operation})
+
+
+def _over_channels(t: Tracer, x: Tensor, y: Tensor, batch: tuple[int, ...]) -> Tensor:
+    if _varies(x, -2) or _varies(y, -1):
+        raise NoRuleError
+    left, right = x[..., 0, :], y[..., :, 0]
+    if bool(((left > FIXED) != (right > FIXED)).any()):
+        raise NoRuleError
+    t.labels.unite(left, right)
+    rows = left.reshape(-1, left.shape[-1])
+    return t.blocks(rows, "attention runs across it").view(*batch, 1, 1)
+
+
+def _over_positions(t: Tracer, x: Tensor, y: Tensor) -> Tensor:
+    """(… × L × 1) and (… × 1 × M) labels: nothing varies along what is summed over."""
+    a, b = torch.broadcast_tensors(x, y)
+    if bool(((a > FIXED) & (b > FIXED)).any()):
+        inner, outer = (b, a) if _varies(b, -1) else (a.mT, b.mT)
+        if _varies(outer, -1) or _varies(outer, -2):
+            raise NoRuleError
+        rows, heads = inner[..., 0, :].reshape(-1, inner.shape[-1]), outer[..., 0, 0].reshape(-1)
+        parents = t.blocks(rows, "attention mixes it head by head")
+        t.labels.unite(parents, heads)
+    mixed = ((a == FIXED) & (b > FIXED)) | ((b == FIXED) & (a > FIXED))
+    if bool(mixed.any()) and _batch_varies(torch.maximum(a, b)):
+        t.rigid(torch.maximum(a, b), f"{t.operation} combines it with what does not follow its channels")
+    return torch.where(b > FREE, torch.where(a > FIXED, _child(t, a, b), b), a)
+
+
+def _child(t: Tracer, a: Tensor, b: Tensor) -> Tensor:
+    """The label of a product of a head's label and a channel's."""
+    parent = t.labels.parents()
+    a, b = t.labels.find(a), t.labels.find(b)
+    return torch.where((parent[a] == b) | (b <= FIXED), a, b)
+
+
+def _varies(labels: Tensor, dim: int) -> bool:
+    return bool((labels != labels.narrow(dim, 0, 1)).any())
+
+
+def _batch_varies(labels: Tensor) -> bool:
+    return any(_varies(labels, d) for d in range(labels.dim() - 2))
+
+
+@rule("matmul", "mm", "bmm")
+def matmul(t: Tracer, a: Any, b: Any) -> Activation:
+    if isinstance(b, Parameter) and len(b.shape) == 2:
+        return apply_weight(t, a, b, None, read=0, write=1, x_dim=-1, out_dim=-1)
+    if isinstance(a, Parameter) and len(a.shape) == 2 and t.activation(b).labels.dim() > 1:
+        return apply_weight(t, b, a, None, read=1, write=0, x_dim=-2, out_dim=-2)
+    a, b = t.activation(a), t.activation(b)
+    if min(a.labels.dim(), b.labels.dim()) < 2:
+        raise NoRuleError
+    return contract(t, a, b, t.shape)
+
+
+@rule("scaled_dot_product_attention")
+def attention(t: Tracer, q: Any, k: Any, v: Any, mask: Any = None, *options: Any, **more: Any) -> Activation:
+    """softmax(q kᵀ + mask) v, (… × heads × L × d)."""
+    if isinstance(mask, Parameter) or more.get("enable_gqa"):
+        raise NoRuleError
+    q, k, v = t.activation(q), t.activation(k), t.activation(v)
+    scores = contract(t, q, k.with_labels(k.labels.mT), (*q.labels.shape[:-1], k.labels.shape[-2]))
+    if isinstance(mask, Activation):
+        scores = t.meet([scores, mask], tuple(scores.labels.shape))
+    return contract(t, scores, v, t.shape)
+
+
+@rule("einsum")
+def einsum(t: Tracer, equation: str, operands: list[Any]) -> Activation:
+    """Two activations with one contracted index, as a matrix product."""
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if not arrow or len(terms) != 2 or "." in equation or any(isinstance(v, Parameter) for v in operands):
+        raise NoRuleError
+    first, second = terms
+    summed = [c for c in first if c in second and c not in out]
+    batch = [c for c in first if c in second and c in out]
+    rows, cols = [c for c in first if c not in second], [c for c in second if c not in first]
+    if len(summed) != 1 or len(rows) > 1 or len(cols) > 1 or any(c not in out for c in rows + cols):
+        raise NoRuleError
+    a, b = (t.activation(v) for v in operands)
+    x = _arranged(a.labels, first, [*batch, *(rows or [""]), summed[0]])
+    y = _arranged(b.labels, second, [*batch, summed[0], *(cols or [""])])
+    product = contract(t, a.with_labels(x), b.with_labels(y), (*x.shape[:-1], y.shape[-1]))
+    order = [*batch, *(rows or [""]), *(cols or [""])]
+    labels = product.labels
+    for name in ("", ""):
+        if name in order:
+            labels = labels.squeeze(order.index(name))
+            order.remove(name)
+    return product.with_labels(labels.permute([order.index(c) for c in out]))
+
+
+def _arranged(labels: Tensor, names: str, order: list[str]) -> Tensor:
+    """Dimensions in the given order; an empty name is a new one."""
+    moved = labels.permute([names.index(c) for c in order if c])
+    for place, name in enumerate(order):
+        if not name:
+            moved = moved.unsqueeze(place)
+    return moved
