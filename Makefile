@@ -3,13 +3,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench catalogue clean
 
-# torch comes first and by its pinned version, so that nothing else chooses a build of it.
+# torch comes first and by its pinned version, so that nothing else chooses a build of it; torchvision, which the tests
+# of the catalogue need, comes without dependencies for the same reason.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision
 	touch $(READY)
 
 demo: $(READY)
@@ -29,6 +31,9 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+catalogue: $(READY)
+	$(BIN)/python -m tests.catalogue
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -60,7 +60,7 @@ def _direct_axes(tracer: Tracer) -> list[AxisLabels]:
                     tracer.rigid(group[0].labels, f"{name} is used in two ways")
             continue
         roots = tracer.labels.find(labels)
-        for axis in range(roots.dim()):
+        for axis in reversed(range(roots.dim())):
             rows = roots.movedim(axis, -1).reshape(-1, roots.shape[axis])
             if bool((rows == rows[0]).all()):
                 found.append(AxisLabels(name, axis, "writes", rows[0], None))

@@ -127,8 +127,9 @@ class WeightCosts:
 
 
 def _parameters(side: Side, vectors: bool) -> list[str]:
-    """Parameters that describe channels: weights, and the biases that belong to them."""
-    trained = [n for n in side.blueprint.axes if isinstance(side.tensors[n], torch.nn.Parameter)]
+    """Parameters that describe channels: weights, the biases that belong to them, and tables held as buffers."""
+    known = ((n, side.tensors[n]) for n in side.blueprint.axes)
+    trained = [n for n, t in known if isinstance(t, torch.nn.Parameter) or t.dim() > 1]
     if vectors:
         return trained
     with_matrix = {owner(n) for n in trained if side.tensors[n].dim() > 1}

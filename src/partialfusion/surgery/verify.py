@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +36,7 @@ def verify(model: nn.Module, inputs: tuple[Any, ...], blueprint: Blueprint, seed
     """
     rng = np.random.default_rng(seed)
     on_meta = any(t.is_meta for t in named_tensors(model).values())
-    subject = model if on_meta else _disturbed(model, seed)
+    subject, inputs = (model, inputs) if on_meta else _precise(_disturbed(model, seed), inputs)
     references = [] if on_meta else _references(subject, inputs, seed)
 
     def same(plan: Plan) -> bool:
@@ -56,6 +57,26 @@ def verify(model: nn.Module, inputs: tuple[Any, ...], blueprint: Blueprint, seed
     blueprint = _demote(blueprint, stiff, "permutable", "the code does not follow its width")
     done = "channels reordered and widened, outputs unchanged"
     return replace(blueprint, checked="widened model traces the same (meta device: no numbers)" if on_meta else done)
+
+
+def _precise(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[nn.Module, tuple[Any, ...]]:
+    """The model and its inputs in double precision, so that rounding in a deep network is not taken for a mistake.
+
+    Code that insists on another type runs as it is.
+    """
+
+    def doubled(value: Any) -> Any:
+        return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    precise = copy.deepcopy(model).double()
+    wide = tuple(tree_map(doubled, inputs))
+    try:
+        outputs = _tensors(run(precise, wide))
+    except (RuntimeError, TypeError, ValueError):
+        return model, inputs
+    return (
+        (precise, wide) if all(t.dtype == torch.float64 for t in outputs if t.is_floating_point()) else (model, inputs)
+    )
 
 
 Reference = tuple[tuple[Any, ...], Any]  # inputs and outputs
@@ -168,9 +189,9 @@ def _disturbed(model: nn.Module, seed: int) -> nn.Module:
     """A copy with noise on every parameter, relative to its size."""
     generator = torch.Generator("cpu").manual_seed(seed)
     tensors = named_tensors(model)
-    copy = resized(model, {name: tuple(t.shape) for name, t in tensors.items()})
+    twin = resized(model, {name: tuple(t.shape) for name, t in tensors.items()})
     with torch.no_grad():
-        for name, target in named_tensors(copy).items():
+        for name, target in named_tensors(twin).items():
             if not target.is_floating_point():
                 continue
             source = tensors[name].detach().double()
@@ -179,7 +200,7 @@ def _disturbed(model: nn.Module, seed: int) -> nn.Module:
             value = source + NOISE * (scale if float(scale) > 0 else 1.0) * noise
             positive = isinstance(tensors[name], nn.Parameter) is False and bool((source >= 0).all())
             target.copy_(value.abs() if positive else value)
-    return copy
+    return twin
 
 
 Relation = tuple[np.ndarray, np.ndarray, np.ndarray, int]  # target, source, read weight, targets

@@ -1,0 +1,1 @@
+"""Conformance with torchvision's classification models."""

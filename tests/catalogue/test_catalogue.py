@@ -1,0 +1,58 @@
+"""The quick part of the catalogue; `make catalogue` runs all of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import partialfusion as pf
+
+from .conformance import check_numbers, trace_any
+from .models import NAMES, QUICK, SMALLEST, build, images, randomise, representative
+
+# Families in which a space keeps its width, and why.
+STIFF = {"shufflenet_v2_x0_5": "the code does not follow its width"}
+
+
+def test_the_catalogue_is_whole() -> None:
+    assert len(NAMES) == 80
+    assert {representative(name) for name in NAMES} <= {*SMALLEST.values(), "vgg11_bn"}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_invariants(name: str) -> None:
+    row = check_numbers(name)
+    assert row.traced, row.unknown
+    assert not [c for c in row.checks.values() if c.startswith("FAILED")], row.checks
+    if name in STIFF:
+        assert STIFF[name] in row.why
+    else:
+        assert set(row.kinds) == {"elastic"}
+
+
+@pytest.mark.parametrize("name", ["convnext_tiny", "swin_t", "vit_b_32", "resnext50_32x4d"])
+def test_larger_families_trace(name: str) -> None:
+    row = trace_any(name)
+    assert row.traced, row.unknown
+    assert "rigid" not in row.kinds
+    assert row.kinds["elastic"] >= 12
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
+def test_a_fused_model_trains_and_compiles(name: str) -> None:
+    models, x = [randomise(build(name), s) for s in (0, 1)], images(name, 4)
+    fused = pf.fuse(models, x, alpha=0.3, align="greedy").model
+    with torch.no_grad():
+        eager = fused(x)
+        compiled = torch.compile(fused, backend="aot_eager")(x)
+    assert torch.allclose(eager, compiled, atol=1e-4)
+    fresh = pf.fuse(models[::-1], x, alpha=0.3, align="greedy").model
+    fresh.load_state_dict(fused.state_dict())
+    with torch.no_grad():
+        assert torch.equal(fresh(x), eager)
+    fused.train()
+    optimiser = torch.optim.SGD(fused.parameters(), 1e-3)
+    before = fused(x).square().mean()
+    before.backward()
+    optimiser.step()
+    assert torch.isfinite(fused(x)).all()
