@@ -2,6 +2,7 @@
 
 from .api import fuse, trace
 from .blueprint import AxisBinding, Blueprint, Space
+from .blueprint.tracer import rule as register_rule
 from .errors import (
     CheckpointError,
     DataError,
@@ -33,5 +34,6 @@ __all__ = [
     "TraceError",
     "VerificationError",
     "fuse",
+    "register_rule",
     "trace",
 ]

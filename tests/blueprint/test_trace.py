@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
+from partialfusion.blueprint.tracer import RULES
 from zoo import STIFF, ZOO, Exhibit, ResNet, error, mlp, permuted_twin, randomised, snapshot, vgg
 
 
@@ -267,3 +268,54 @@ def test_groups_of_a_convolution_are_units() -> None:
     shapes = {b.parameter: b.index.shape for b in units.bindings}
     assert shapes["enter.0.weight"] == (4, 3)
     assert shapes["grouped.weight"] == shapes["norm.weight"] == shapes["leave.weight"] == (4, 2)
+
+
+class Remembers(nn.Module):
+    """Keeps its width in an attribute of its own and uses it in forward."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.width, self.classes = width, 3
+        self.a, self.b = nn.Conv2d(3, width, 1), nn.Linear(width * 16, 6)
+        self.c = nn.Linear(6, self.classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c(torch.relu(self.b(torch.relu(self.a(x)).view(-1, self.width * 16)))).view(-1, self.classes)
+
+
+def test_attributes_that_repeat_a_width_follow_it() -> None:
+    models, x = [randomised(Remembers(), s) for s in (0, 1)], torch.randn(4, 3, 4, 4)
+    assert pf.trace(models[0], x)["a"].kind == "elastic"
+    fused = pf.fuse(models, x, alpha=1.0).model
+    assert (fused.width, fused.classes, models[1].width) == (16, 3, 8)
+    assert error(fused(x), (models[0](x) + models[1](x)) / 2) < 1e-5
+
+
+@torch.library.custom_op("zootest::tilt", mutates_args=())
+def tilt(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+@tilt.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+class Custom(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(tilt(self.a(x)))
+
+
+def test_a_rule_of_ones_own() -> None:
+    model, x = randomised(Custom(), 0), torch.randn(4, 6)
+    assert pf.trace(model, x)["a"].kind == "rigid"
+    try:
+        pf.register_rule("zootest.tilt")(lambda t, x: t.merge(x).bent_by(t.operation))
+        assert pf.trace(model, x)["a"].kind == "elastic"
+        assert error(pf.fuse([model, model], x, alpha=0.5).model(x), model(x)) < 1e-5
+    finally:
+        del RULES["zootest.tilt"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import torch
 from torch import nn
 
@@ -72,8 +76,8 @@ def elastic_share(blueprint: pf.Blueprint, model: nn.Module) -> float:
     return sum(n for name, n in sizes.items() if name in touched) / sum(sizes.values())
 
 
-def check_numbers(name: str) -> Row:
-    """Every invariant on real weights."""
+def check_numbers(name: str, *, use: bool = False) -> Row:
+    """Every invariant on real weights; with `use`, also what one does with a fused model."""
     model, x = randomise(build(name), 0), images(name)
     start = time.perf_counter()
     blueprint = pf.trace(model, x)
@@ -88,6 +92,8 @@ def check_numbers(name: str) -> Row:
             "ensemble": lambda: _ensemble(name, model, blueprint, x, expected),
             "halved": lambda: _halved(model, blueprint, x),
         }
+        if use:
+            checks["use"] = lambda: _use(model, blueprint, x)
         for check, run in checks.items():
             try:
                 row.checks[check] = run()
@@ -133,12 +139,12 @@ def _ensemble(name: str, model: nn.Module, blueprint: pf.Blueprint, x: torch.Ten
 
 
 def _halved(model: nn.Module, blueprint: pf.Blueprint, x: torch.Tensor) -> str:
-    """A random half of every elastic space; the count must be what the plan predicts."""
+    """A random half of every elastic space, at least two units; the count must be what the plan predicts."""
     rng = np.random.default_rng(2)
     reductions = {}
     for space in blueprint:
         n = space.width
-        kept = np.sort(rng.permutation(n)[: max(1, n // 2)]) if space.kind == "elastic" else np.arange(n)
+        kept = np.sort(rng.permutation(n)[: max(2, n // 2)]) if space.kind == "elastic" else np.arange(n)
         m = len(kept)
         pair = KernelPair(np.arange(m), kept, np.ones(m), np.ones(m), m, n)
         reductions[space.name] = Reduction((pair,), 0, (m,), (KernelPair.identity(n),))
@@ -151,3 +157,30 @@ def _halved(model: nn.Module, blueprint: pf.Blueprint, x: torch.Tensor) -> str:
     if counted != predicted or not finite:
         return f"FAILED: {counted:,} parameters, {predicted:,} predicted, finite: {finite}"
     return f"{counted / sum(p.numel() for p in model.parameters()):.2f}×"
+
+
+def _use(model: nn.Module, blueprint: pf.Blueprint, x: torch.Tensor) -> str:
+    fused = pf.fuse([model, model], x, alpha=0.25, blueprint=blueprint, align="greedy").model
+    expected = fused(x)
+    again = copy.deepcopy(fused)
+    again.load_state_dict(fused.state_dict())
+    found = {"state dict": again(x), "compile": torch.compile(fused, backend="aot_eager")(x), "onnx": _onnx(fused, x)}
+    torch.compiler.reset()
+    wrong = [what for what, y in found.items() if deviation(y, expected) > TOLERANCE]
+    with torch.enable_grad():
+        again.train()
+        optimiser = torch.optim.SGD(again.parameters(), 1e-4)
+        again(torch.cat([x, x])).square().mean().backward()
+        optimiser.step()
+        again.eval()
+    if deviation(again(x), expected) == 0:
+        wrong.append("training")
+    return f"FAILED: {', '.join(wrong)}" if wrong else "yes"
+
+
+def _onnx(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "model.onnx")
+        torch.onnx.export(model, (x,), file, dynamo=True, verbose=False)
+        session = onnxruntime.InferenceSession(file)
+        return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import onnxruntime
 import pytest
 import torch
 
@@ -36,6 +39,17 @@ def test_larger_families_trace(name: str) -> None:
     assert row.traced, row.unknown
     assert "rigid" not in row.kinds
     assert row.kinds["elastic"] >= 12
+
+
+def test_a_fused_model_exports_to_onnx(tmp_path: Path) -> None:
+    models, x = [randomise(build("squeezenet1_1"), s) for s in (0, 1)], images("squeezenet1_1")
+    fused = pf.fuse(models, x, alpha=0.3, align="greedy").model.eval()
+    file = tmp_path / "fused.onnx"
+    torch.onnx.export(fused, (x,), str(file), dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(str(file))
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    with torch.no_grad():
+        assert found == pytest.approx(fused(x).numpy(), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])

@@ -51,8 +51,13 @@ def apply(
         inputs: example inputs, to trace the resized model.
     """
     blueprint = blueprints[-1]
-    result = resized(models[-1], target_shapes(blueprint, plan))
-    layout = _layout(result, blueprint, plan, inputs)
+    shapes = target_shapes(blueprint, plan)
+    try:
+        result = resized(models[-1], shapes)
+        layout = _layout(result, blueprint, plan, inputs)
+    except ResizeError:
+        result = resized(models[-1], shapes, follow=True)
+        layout = _layout(result, blueprint, plan, inputs)
     sides = [Side(b, named_tensors(m)) for b, m in zip(blueprints, models, strict=True)]
     with torch.no_grad():
         for name, target in named_tensors(result).items():

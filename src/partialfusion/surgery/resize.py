@@ -13,11 +13,17 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from ..blueprint import named_tensors
 
 
-def resized(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> nn.Module:
+def resized(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], *, follow: bool = False) -> nn.Module:
     """A deep copy whose floating-point parameters and buffers have the given shapes and no content yet.
 
-    Tied tensors stay tied, because the copy replaces a tensor wherever it is met; nothing large is copied. Module
-    attributes that repeat a width follow.
+    Tied tensors stay tied, because the copy replaces a tensor wherever it is met; nothing large is copied. The
+    attributes of PyTorch's own modules that repeat a width follow.
+
+    Args:
+        model: the module to copy.
+        shapes: name → new shape.
+        follow: let whole numbers that other modules keep follow too, where they equal a size that changes in one way
+            only among the parameters below that module.
     """
     memo: dict[int, object] = {}
     for name, tensor in named_tensors(model).items():
@@ -36,7 +42,23 @@ def resized(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> nn.Modul
         for kind, update in ATTRIBUTES.items():
             if isinstance(module, kind):
                 update(module)
+    if follow:
+        _follow_widths(model, result)
     return result
+
+
+def _follow_widths(model: nn.Module, result: nn.Module) -> None:
+    """Numbers such as self.width in a user's own module."""
+    for before, after in zip(model.modules(), result.modules(), strict=True):
+        if type(before).__module__.startswith("torch.nn"):
+            continue
+        changes: dict[int, set[int]] = {}
+        for old, new in zip(before.parameters(), after.parameters(), strict=True):
+            for n, m in zip(old.shape, new.shape, strict=True):
+                changes.setdefault(n, set()).add(m)
+        for name, value in list(vars(after).items()):
+            if type(value) is int and changes.get(value, {value}) != {value} and len(changes[value] - {value}) == 1:
+                setattr(after, name, next(iter(changes[value] - {value})))
 
 
 def _linear(module: nn.Linear) -> None:
