@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.blueprint import named_tensors
+from partialfusion.study.networks import BasicBlock
 from partialfusion.surgery import apply
 from partialfusion.surgery.verify import reordered
 
@@ -49,29 +50,13 @@ def vgg(width: int = 8, norm: bool = True) -> nn.Module:
     )
 
 
-class Block(nn.Module):
-    def __init__(self, n: int, m: int, stride: int = 1) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(n, m, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(m)
-        self.conv2 = nn.Conv2d(m, m, 3, 1, 1, bias=True)
-        self.bn2 = nn.BatchNorm2d(m)
-        self.shortcut = nn.Sequential()
-        if stride != 1 or n != m:
-            self.shortcut = nn.Sequential(nn.Conv2d(n, m, 1, stride, bias=False), nn.BatchNorm2d(m))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = torch.relu(self.bn1(self.conv1(x)))
-        return torch.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
-
-
 class ResNet(nn.Module):
     def __init__(self, width: int = 8) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, width, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        self.layer1 = nn.Sequential(Block(width, width), Block(width, width))
-        self.layer2 = nn.Sequential(Block(width, 2 * width, 2), Block(2 * width, 2 * width))
+        self.layer1 = nn.Sequential(BasicBlock(width, width, 1), BasicBlock(width, width, 1))
+        self.layer2 = nn.Sequential(BasicBlock(width, 2 * width, 2), BasicBlock(2 * width, 2 * width, 1))
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(2 * width, 5)
 

@@ -2,7 +2,7 @@
 
 from .api import fuse, trace
 from .blueprint import AxisBinding, Blueprint, Space
-from .blueprint.tracer import rule as register_rule
+from .blueprint.registry import rule as register_rule
 from .errors import (
     CheckpointError,
     DataError,

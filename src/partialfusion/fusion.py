@@ -9,22 +9,9 @@ from torch import nn
 
 from .blueprint import Blueprint, Space
 from .kernels import Plan
+from .recipe import Recipe
 from .surgery import Count
 from .text import table
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The options a result was made with, as they were resolved."""
-
-    method: str
-    features: str
-    align: str
-    norm: str
-    convention: str
-    alpha: float | Mapping[str, float]
-    mix: tuple[float, ...]
-    seed: int
 
 
 @dataclass(frozen=True)

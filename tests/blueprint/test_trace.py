@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.blueprint.tracer import RULES
+from partialfusion.blueprint.registry import RULES
 from zoo import STIFF, ZOO, Exhibit, ResNet, error, mlp, permuted_twin, randomised, snapshot, vgg
 
 

@@ -3,6 +3,7 @@
 from .alignment import Alignment, Problem
 from .fixed_point import fixed_point
 from .greedy import greedy
+from .models import align_models
 from .separate import separate
 
-__all__ = ["Alignment", "Problem", "fixed_point", "greedy", "separate"]
+__all__ = ["Alignment", "Problem", "align_models", "fixed_point", "greedy", "separate"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,71 +15,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .labels import FIXED, FREE, Labels, Mark, compact, varying_dims
 from .program import Program
+from .registry import RULES, NoRuleError
 from .spaces import Norm, Role
+from .values import Activation, Constant, Parameter, Value
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Activation:
-    """A tensor that the network computes.
-
-    Attributes:
-        labels: of its shape.
-        sources: the weights that computed it.
-        bent: the non-linear operations since those weights.
-    """
-
-    labels: Tensor
-    sources: frozenset[str] = frozenset()
-    bent: frozenset[str] = frozenset()
-
-    def with_labels(self, labels: Tensor) -> Activation:
-        return replace(self, labels=labels)
-
-    def bent_by(self, operation: str) -> Activation:
-        return replace(self, bent=self.bent | {operation})
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter or buffer, possibly with its axes in another order: dimension d is stored axis axes[d]."""
-
-    name: str
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A tensor that does not depend on inputs or parameters."""
-
-    value: Tensor
-
-
-Value = Activation | Parameter | Constant
-Rule = Callable[..., Any]
-
-RULES: dict[str, Rule] = {}
-
-
-class NoRuleError(Exception):
-    """Raised by a rule for a case it does not cover; the operation then counts as unknown, as with any error in it."""
-
-
-def rule(*operations: str) -> Callable[[Rule], Rule]:
-    """Register a function for operations, named `aten.linear` or, for ATen, just `linear`.
-
-    The function gets the tracer and the operation's arguments, tensors as Activation, Parameter or Constant, and
-    returns the value (or a tuple of values) of the operation.
-    """
-
-    def register(function: Rule) -> Rule:
-        for name in operations:
-            RULES[name if "." in name else f"aten.{name}"] = function
-        return function
-
-    return register
 
 
 @dataclass

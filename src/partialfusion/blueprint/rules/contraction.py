@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from ..labels import FIXED, FREE, compact
-from ..tracer import Activation, NoRuleError, Parameter, Tracer, rule
+from ..registry import NoRuleError, rule
+from ..tracer import Tracer
+from ..values import Activation, Parameter
 from .linear import apply_weight
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from ..tracer import Activation, Parameter, Tracer, rule
+from ..registry import rule
+from ..tracer import Tracer
+from ..values import Activation, Parameter
 
 UNARY = """
     relu relu6 gelu silu mish elu selu celu leaky_relu hardswish hardsigmoid hardtanh sigmoid log_sigmoid tanh

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from ..tracer import Activation, NoRuleError, Parameter, Tracer, rule
+from ..registry import NoRuleError, rule
+from ..tracer import Tracer
+from ..values import Activation, Parameter
 
 
 def apply_weight(

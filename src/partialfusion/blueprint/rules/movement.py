@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from ..tracer import Activation, Constant, NoRuleError, Parameter, Tracer, Value, rule
+from ..registry import NoRuleError, rule
+from ..tracer import Tracer
+from ..values import Activation, Constant, Parameter, Value
 
 MOVES = """
     select slice narrow expand expand_as squeeze unsqueeze chunk split split_with_sizes tensor_split unbind roll flip

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from ..labels import compact, varying_dims
+from ..registry import rule
 from ..spaces import Norm
-from ..tracer import Activation, Parameter, Tracer, rule
+from ..tracer import Tracer
+from ..values import Activation, Parameter
 
 
 def _affine(t: Tracer, x: Activation, dim: int, weight: Any, bias: Any) -> torch.Tensor:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..labels import FIXED, FREE, compact, varying_dims
-from ..tracer import Activation, Tracer, rule
+from ..registry import rule
+from ..tracer import Tracer
+from ..values import Activation
 
 WINDOWS = """
     max_pool{n}d avg_pool{n}d adaptive_avg_pool{n}d adaptive_max_pool{n}d max_pool{n}d_with_indices

@@ -1,0 +1,47 @@
+"""What the values of a program are while it runs on labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A tensor that the network computes.
+
+    Attributes:
+        labels: of its shape.
+        sources: the weights that computed it.
+        bent: the non-linear operations since those weights.
+    """
+
+    labels: Tensor
+    sources: frozenset[str] = frozenset()
+    bent: frozenset[str] = frozenset()
+
+    def with_labels(self, labels: Tensor) -> Activation:
+        return replace(self, labels=labels)
+
+    def bent_by(self, operation: str) -> Activation:
+        return replace(self, bent=self.bent | {operation})
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter or buffer, possibly with its axes in another order: dimension d is stored axis axes[d]."""
+
+    name: str
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor that does not depend on inputs or parameters."""
+
+    value: Tensor
+
+
+Value = Activation | Parameter | Constant
