@@ -12,7 +12,7 @@ import torch
 
 import partialfusion as pf
 
-from .conformance import Row, check_numbers, trace_any
+from .conformance import Row, guarded, one_thread
 from .models import NAMES, build, images, randomise, representative
 
 PAGE = Path(__file__).parents[2] / "docs" / "catalogue.md"
@@ -39,7 +39,8 @@ number is the largest deviation of the logits relative to the largest logit:
 without the heads that only training uses.
 
 Models of more than 100 million parameters that have to hold numbers to be traced are traced without the check; their
-family's smallest member has it. Two random ResNet-50 fuse in {resnet50:.0f} s on two threads at alpha = 0.4 with weight features and the fixed point, tracing apart.
+family's smallest member has it. Two random ResNet-50 fuse in {resnet50:.0f} s on two threads at alpha = 0.4 with weight
+features and the fixed point, tracing apart.
 """
 
 
@@ -50,9 +51,9 @@ def main() -> None:
     rows: dict[str, Row] = {}
     numbers: dict[str, Row] = {}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=context, initializer=_one_thread) as pool:
-        waiting = {pool.submit(_guarded, "numbers", name): (numbers, name) for name in smallest}
-        waiting |= {pool.submit(_guarded, "trace", name): (rows, name) for name in NAMES}
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context, initializer=one_thread) as pool:
+        waiting = {pool.submit(guarded, "numbers", name): (numbers, name) for name in smallest}
+        waiting |= {pool.submit(guarded, "trace", name): (rows, name) for name in NAMES}
         for done in as_completed(waiting):
             table, name = waiting[done]
             table[name] = done.result()
@@ -75,18 +76,6 @@ def write(rows: list[Row], numbers: list[Row], start: float) -> None:
     failed = [r.name for r in numbers if r.unknown or any(c.startswith("FAILED") for c in r.checks.values())]
     failed += [r.name for r in rows if not r.traced]
     raise SystemExit(f"failing: {', '.join(failed)}" if failed else 0)
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-def _guarded(kind: str, name: str) -> Row:
-    """A row that cannot be made is listed as failing."""
-    try:
-        return trace_any(name) if kind == "trace" else check_numbers(name, use=True)
-    except Exception as error:
-        return Row(name, unknown=f"FAILED: {type(error).__name__}: {str(error)[:100]}")
 
 
 def fuse_resnet50() -> float:

@@ -185,3 +185,15 @@ def _onnx(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         torch.onnx.export(model, (x,), file, dynamo=True, verbose=False)
         session = onnxruntime.InferenceSession(file)
         return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
+
+
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def guarded(kind: str, name: str) -> Row:
+    """A row that cannot be made is listed as failing."""
+    try:
+        return trace_any(name) if kind == "trace" else check_numbers(name, use=True)
+    except Exception as error:
+        return Row(name, unknown=f"FAILED: {type(error).__name__}: {str(error)[:100]}")
