@@ -10,13 +10,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from partialfusion.blueprint.registry import RULES
 from partialfusion.cli import app
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def test_python_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,6 +34,17 @@ def test_python_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "self-check" in printed
 
 
+def test_the_custom_operation_runs() -> None:
+    code = blocks("python", (ROOT / "docs" / "custom-operations.md").read_text())
+    assert len(code) == 1
+    scope: dict[str, object] = {}
+    try:
+        exec(code[0], scope)
+        assert scope["blueprint"]["a"].kind == "elastic"
+    finally:
+        del RULES["docs.squash"]
+
+
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     commands = [c for block in blocks("sh") for c in block.splitlines() if c.startswith("partialfusion ")]
@@ -44,4 +57,4 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
-        assert (Path(__file__).parents[1] / target).exists(), target
+        assert (ROOT / target).exists(), target

@@ -67,7 +67,7 @@ def build(spec: str, *, seed: int = 0) -> nn.Module:
     """The model that a factory returns; what it draws follows the seed, not the global random state."""
     factory = load_factory(spec)
     with _current_folder_on_path(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         try:
             model = factory()
         except (Exception, SystemExit) as error:

@@ -116,7 +116,8 @@ def randomise(model: nn.Module, seed: int) -> nn.Module:
             m.train()
             m.momentum = 1.0
         if norms:
-            model(torch.randn(8, 3, 96, 96, generator=generator))
+            edge = 224 if isinstance(model, models.MaxVit) else 96
+            model(torch.randn(8, 3, edge, edge, generator=generator))
         for m in norms:
             m.eval()
             m.momentum = 0.1

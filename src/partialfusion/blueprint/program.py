@@ -64,13 +64,20 @@ def evaluation_mode(*models: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def at_rest(*models: nn.Module) -> Iterator[None]:
-    """The models in evaluation mode, without gradients; what their code does to buffers or random state is undone."""
+def at_rest(*models: nn.Module, seed: int = 0) -> Iterator[None]:
+    """The models in evaluation mode, without gradients; what their code does to buffers or random state is undone.
+
+    Should they draw at random, then from this seed.
+    """
     buffers = [b for model in models for b in model.buffers() if not b.is_meta]
     before = [(b, b._version, b.detach().clone()) for b in buffers]
     cuda = sorted({b.device for model in models for b in named_tensors(model).values() if b.is_cuda}, key=str)
     try:
         with evaluation_mode(*models), torch.no_grad(), torch.random.fork_rng(devices=cuda):
+            torch.default_generator.manual_seed(seed)
+            for device in cuda:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
             yield
     finally:
         with torch.no_grad():
@@ -96,8 +103,7 @@ def to_device_of(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def run(model: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Any:
     """The model's output in evaluation mode, without gradients; should it draw at random, then from this seed."""
-    with at_rest(model):
-        torch.manual_seed(seed)
+    with at_rest(model, seed=seed):
         return model(*to_device_of(model, inputs))
 
 
