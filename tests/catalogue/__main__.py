@@ -30,8 +30,7 @@ number is the largest deviation of the logits relative to the largest logit:
 - *twin*: fused with a reordered twin at alpha = 0;
 - *ensemble*: alpha = 1 against the mean of the logits, wherever no parameter can only be averaged;
 - *halved*: a random half of every elastic space, at least two units, runs and has the predicted number of parameters;
-  the ratio to the whole.
-
+  the ratio to the whole;
 - *use*: the network fused with itself at alpha = 0.25 trains one step, its state dict loads into a copy, it compiles
   (`torch.compile`, backend `aot_eager`), and its ONNX file gives the same logits in onnxruntime.
 

@@ -22,7 +22,7 @@ from partialfusion.surgery import apply
 from partialfusion.surgery.apply import target_shapes
 from partialfusion.surgery.verify import deviation, reordered
 
-from .models import build, images, on_meta, randomise
+from .models import build, images, needs_numbers, on_meta, randomise
 
 TOLERANCE = 1e-4
 
@@ -47,8 +47,8 @@ class Row:
 def trace_any(name: str) -> Row:
     """The blueprint of a model of any size; without numbers, the widened model must trace to the same spaces."""
     device = torch.device("meta" if on_meta(name) else "cpu")
-    with device:
-        model = build(name)
+    with torch.device("cpu" if needs_numbers(name) else device):
+        model = build(name).to(device)
     x = images(name, 1).to(device)
     start = time.perf_counter()
     large = sum(p.numel() for p in model.parameters()) > 100_000_000

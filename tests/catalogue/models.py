@@ -87,6 +87,11 @@ def on_meta(name: str) -> bool:
     return not name.startswith(("vit", "swin", "maxvit"))
 
 
+def needs_numbers(name: str) -> bool:
+    """RegNets compute their widths with tensors, which must not be on the meta device."""
+    return name.startswith("regnet")
+
+
 def size(name: str) -> int:
     """The edge of the images: small, but large enough for every stage."""
     if name.startswith(("maxvit", "vit_h")):

@@ -12,7 +12,7 @@ from .separate import separate
 
 MAX_SWEEPS = 100
 # A solve counts as a change only where it gains more than rounding can, relative to a random matching's cost.
-LEAST_GAIN = 1e-6
+LEAST_GAIN = 1e-4
 
 
 def fixed_point(

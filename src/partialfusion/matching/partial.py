@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -12,13 +14,17 @@ from .assignment import assignment
 
 Matching = tuple[Ints, Ints]
 
+# Tries to hit the size by interpolation; most problems need three or four.
+INTERPOLATIONS = 10
+
 
 def partial_assignment(cost: Floats, k: int) -> Matching:
     """The cheapest way to match exactly k rows with k columns.
 
     The least cost g(k) is convex in k, so k pairs are optimal for some price τ per pair: the matching that
-    minimises Σ min(c − τ, 0), which is one linear assignment on the clipped cost. τ is searched along chords of g;
-    where g is straight (ties), the matchings at both ends of the piece are joined along alternating paths.
+    minimises Σ min(c − τ, 0), which is one linear assignment on the clipped cost. τ is interpolated between prices that
+    give too few and too many pairs, then searched along chords of g, which is sure to end; where g is straight (ties),
+    the matchings at both ends of the piece are joined along alternating paths.
 
     Args:
         cost: (n × m), finite.
@@ -38,17 +44,27 @@ def partial_assignment(cost: Floats, k: int) -> Matching:
     if k == most:
         return full
     low, high = (none, none), full
-    found = _at_price(cost, float(np.sort(cost[full])[k - 1 : k + 1].mean()))
-    while (size := len(found[0])) != k:
-        if len(low[0]) < size < k:
-            low = found
-        elif k < size < len(high[0]):
-            high = found
-        chord = (cost[high].sum() - cost[low].sum()) / (len(high[0]) - len(low[0]))
-        found = _at_price(cost, float(chord))
-        if not len(low[0]) < len(found[0]) < len(high[0]):
+    below, above = float(cost.min()), float(cost.max())
+    price = float(np.sort(cost[full])[k - 1 : k + 1].mean())
+    for step in count():
+        found = _at_price(cost, price)
+        size = len(found[0])
+        if size == k:
+            return found
+        if step >= INTERPOLATIONS and not len(low[0]) < size < len(high[0]):
             return _between(low, high, k)
-    return found
+        if size < k:
+            below = price
+            low = max(low, found, key=lambda m: len(m[0]))
+        else:
+            above = price
+            high = min(high, found, key=lambda m: len(m[0]))
+        least, most = len(low[0]), len(high[0])
+        if step + 1 < INTERPOLATIONS:
+            price = below + (above - below) * min(max((k - least) / (most - least), 0.05), 0.95)
+        else:
+            price = float((cost[high].sum() - cost[low].sum()) / (most - least))
+    raise AssertionError("the chords of a convex function end")
 
 
 def _at_price(cost: Floats, price: float) -> Matching:
