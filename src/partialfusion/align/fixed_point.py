@@ -11,7 +11,8 @@ from .greedy import greedy
 from .separate import separate
 
 MAX_SWEEPS = 100
-# A solve counts as a change only where it gains more than rounding can, relative to a random matching's cost.
+# A solve counts as a change only where it gains this share of a random matching's cost: far more than rounding, and
+# far less than shows in a fused network.
 LEAST_GAIN = 1e-4
 
 
