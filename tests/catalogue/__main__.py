@@ -18,7 +18,8 @@ from .models import NAMES, build, images, randomise, representative
 PAGE = Path(__file__).parents[2] / "docs" / "catalogue.md"
 INTRODUCTION = """# torchvision's classification models
 
-Made by `make catalogue`: {version}, {cores} processes of one thread, {minutes:.0f} minutes.
+Made by `make catalogue`: {version}, {cores} processes of one thread, {minutes:.0f} minutes. Times are of one
+busy core, and a trace exports the model twice, once widened, for its check.
 
 All {count} models are traced, the convolutional ones on the meta device; {traced} of {count} have a rule for every
 operation they use, and the widened model traces to the same spaces. Checks on numbers run on the smallest member of
