@@ -28,7 +28,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .blueprint import canonical_names, named_tensors
+from .blueprint import canonical_names, first_line, named_tensors
 from .errors import CheckpointError, DataError, OptionError
 from .fusion import Fusion
 from .surgery.resize import resized
@@ -72,7 +72,7 @@ def build(spec: str, *, seed: int = 0) -> nn.Module:
             model = factory()
         except (Exception, SystemExit) as error:
             raise OptionError(
-                f"factory {spec!r} failed: {_told(error)}. It is called without arguments; wrap a model that "
+                f"factory {spec!r} failed: {first_line(error)}. It is called without arguments; wrap a model that "
                 "needs some in a function of your own"
             ) from error
     if not isinstance(model, nn.Module):
@@ -267,12 +267,7 @@ def _import(name: str, spec: str) -> object:
             raise OptionError(
                 f"factory {spec!r}: there is no module {error.name!r}; install it, or run where it lies"
             ) from error
-        raise OptionError(f"factory {spec!r}: importing {name} failed: {_told(error)}") from error
-
-
-def _told(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(" .:")
+        raise OptionError(f"factory {spec!r}: importing {name} failed: {first_line(error)}") from error
 
 
 def _existing(path: StrPath) -> Path:
@@ -392,7 +387,7 @@ def _difference(
         if found
     ]
     if not told and error is not None:
-        told = [_told(error)]
+        told = [first_line(error)]
     remedy = "build the model that the file was saved from"
     if other and not missing and not extra:
         remedy = "use a factory that builds the widths of the file, or load_fused where a fusion wrote it"
@@ -424,7 +419,7 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, target)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be written: {_told(error)}; choose another output file") from error
+        raise CheckpointError(f"{path} cannot be written: {first_line(error)}; choose another output file") from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -42,7 +42,6 @@ def collect(tracer: Tracer) -> Blueprint:
         _named(spaces),
         norms,
         shapes,
-        tuple(tracer.outputs),
         dict(tracer.unknown),
         tracer.program.used,
         tuple(sorted(tracer.bent)),

@@ -144,7 +144,7 @@ def export(model: nn.Module, inputs: tuple[Any, ...]) -> Program:
     return Program(exported.graph, names, constants, tensors, frozenset(used))
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The kind of an error and the first line of what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(" .:")

@@ -70,6 +70,10 @@ class Space:
     def key(self) -> frozenset[tuple[str, int, Role, int]]:
         return frozenset(b.key for b in self.bindings)
 
+    def index(self, parameter: str, axis: int) -> Ints:
+        """(units × multiplicity) places of the units on an axis of a parameter."""
+        return next(b.index for b in self.bindings if (b.parameter, b.axis) == (parameter, axis))
+
     def names(self, role: Role) -> list[str]:
         """The modules whose parameters meet the space in this role."""
         return list(dict.fromkeys(owner(b.parameter) for b in self.bindings if b.role == role))
@@ -100,7 +104,6 @@ class Blueprint:
         spaces: all channel spaces.
         norms: the normalisations with stored statistics.
         shapes: name → shape of every parameter and buffer.
-        outputs: shapes of the tensors the model returns.
         unknown: operations that have no rule, with the number of times they were met.
         used: parameters and buffers that the model uses.
         bent: non-linear operations between the last weights and the outputs; models are mixed before them.
@@ -110,7 +113,6 @@ class Blueprint:
     spaces: tuple[Space, ...]
     norms: tuple[Norm, ...]
     shapes: Mapping[str, tuple[int, ...]]
-    outputs: tuple[tuple[int, ...], ...] = ()
     unknown: Mapping[str, int] | None = None
     used: frozenset[str] = frozenset()
     bent: tuple[str, ...] = ()

@@ -43,7 +43,6 @@ class Tracer:
         self.direct: dict[str, Tensor] = {}
         self.norms: list[Norm] = []
         self.unknown: Counter[str] = Counter()
-        self.outputs: list[tuple[int, ...]] = []
         self.bent: set[str] = set()
         self.operation = ""
         self._meta: Any = None
@@ -145,7 +144,6 @@ class Tracer:
             if isinstance(value, Value):
                 labels = self.activation(value).labels
                 self.bent |= self.activation(value).bent
-                self.outputs.append(tuple(labels.shape))
                 self.rigid(labels, "output")
 
     # ---- for rules ----

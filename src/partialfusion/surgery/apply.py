@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -116,7 +115,7 @@ def _parameter(
             parts = []
             for space, binding in bound:
                 pair = plan[space.name].pairs[m]
-                new = _same_binding(layout[space.name], binding.parameter, axis)
+                new = layout[space.name].index(name, axis)
                 parts.append((pair.writing() if writes else pair.reading(), binding.index, new))
             share = plan.mix[m] if writes else 1.0
             tensor = axis_map(parts, tensor.shape[axis], shape[axis], fixed_weight=share)(tensor, axis)
@@ -125,7 +124,3 @@ def _parameter(
         total = tensor if total is None else total.add_(tensor.to(total.device))
     assert total is not None
     return total
-
-
-def _same_binding(space: Space, parameter: str, axis: int) -> np.ndarray:
-    return next(b.index for b in space.bindings if (b.parameter, b.axis) == (parameter, axis))

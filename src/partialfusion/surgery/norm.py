@@ -75,9 +75,9 @@ def analytic(result: Operated, models: Sequence[nn.Module], blueprints: Sequence
         for norm in blueprints[-1].norms:
             for space, binding in blueprints[-1].axes.get(norm.var, {}).get(0, ()):
                 rows = [_directions(side, norm, space, plan, m) for m, side in enumerate(sides)]
-                places = next(b.index for b in result.layout[space.name].bindings if b.parameter == norm.var)
+                places = result.layout[space.name].index(norm.var, 0)
                 for slot in range(binding.index.shape[1]):
-                    sources = [_binding_of(s.blueprint[space.name], norm.var)[:, slot] for s in sides]
+                    sources = [s.blueprint[space.name].index(norm.var, 0)[:, slot] for s in sides]
                     stds = [
                         s.number(norm.var)[torch.from_numpy(i).to(s.number(norm.var).device)].double().sqrt()
                         for s, i in zip(sides, sources, strict=True)
@@ -85,10 +85,6 @@ def analytic(result: Operated, models: Sequence[nn.Module], blueprints: Sequence
                     var = _variance(plan, space, stds, rows)
                     target = targets[norm.var]
                     target[torch.from_numpy(places[:, slot]).to(target.device)] = var.to(target)
-
-
-def _binding_of(space: Space, parameter: str) -> np.ndarray:
-    return next(b.index for b in space.bindings if b.parameter == parameter)
 
 
 def _directions(side: Side, norm: Norm, space: Space, plan: Plan, m: int) -> Tensor | None:
