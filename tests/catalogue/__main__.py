@@ -29,8 +29,8 @@ number is the largest deviation of the logits relative to the largest logit:
 - *reordered*: the channels of every space that is not rigid in a random order;
 - *itself*: fused with itself at alpha = 0.25 and shares 0.3 and 0.7, greedy alignment;
 - *twin*: fused with a reordered twin at alpha = 0;
-- *ensemble*: alpha = 1 against the mean of the logits, wherever no parameter can only be averaged; where the network ends in
-  a non-linearity the mix comes before it, and the gap to the mean of the logits is shown, not judged;
+- *ensemble*: alpha = 1 against the mean of the logits, wherever no parameter can only be averaged; where the network
+  ends in a non-linearity the mix comes before it, and the gap to the mean of the logits is shown, not judged;
 - *halved*: a random half of every elastic space, at least two units, runs and has the predicted number of parameters;
   the ratio to the whole;
 - *use*: the network fused with itself at alpha = 0.25 trains one step, its state dict loads into a copy, it compiles
