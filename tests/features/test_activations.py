@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.features import activation_costs
-from partialfusion.features.activations import Moments
+from partialfusion.features.moments import Moments
 from zoo import ZOO, Exhibit, ResNet, permuted_twin, randomised
 
 
@@ -50,7 +50,7 @@ def test_moments_are_stable_far_from_zero_and_know_dead_channels() -> None:
     x[:, 0], y[:, 0] = 7.0, 3.0
     moments = Moments()
     for part in np.array_split(np.arange(500), 7):
-        moments.add(torch.from_numpy(x[part]).float(), torch.from_numpy(y[part]).float())
+        moments.add(*(torch.from_numpy(t[part]).float()[..., None] for t in (x, y)))
     found = moments.correlation().numpy()
     assert found[1:, 1:] == pytest.approx(np.corrcoef(x[:, 1:].T, y[:, 1:].T)[:3, 3:], abs=2e-3)
     assert found[2, 1] == pytest.approx(1.0, abs=2e-3)

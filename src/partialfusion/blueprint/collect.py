@@ -128,7 +128,7 @@ def _space(tracer: Tracer, bound: list[AxisLabels], members: list[Unit]) -> Spac
     for number in members[0].places:
         b = bound[number]
         index = np.array([u.places[number] for u in members], np.int64)
-        bindings.append(AxisBinding(b.parameter, b.axis, b.role, index, b.output_dim))
+        bindings.append(AxisBinding(b.parameter, b.axis, b.role, index, b.dim))
     kinds: dict[str, list[str]] = defaultdict(list)
     for event in members[0].marks:
         mark = tracer.labels.marks[event if event >= 0 else -1 - event][2]

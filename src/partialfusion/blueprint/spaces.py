@@ -28,14 +28,14 @@ class AxisBinding:
         axis: the axis of the parameter.
         role: how it meets the space; `scales` follows the write kernel like `writes`.
         index: (units × multiplicity) positions on the axis: row u holds the places of unit u.
-        output_dim: for a weight that computes the space, the channel dimension (from the end) of what it computes.
+        dim: for a weight that computes or reads the space, the channel dimension (from the end) of that activation.
     """
 
     parameter: str
     axis: int
     role: Role
     index: Ints
-    output_dim: int | None = None
+    dim: int | None = None
 
     @property
     def key(self) -> tuple[str, int, Role, int]:

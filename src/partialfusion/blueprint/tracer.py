@@ -30,7 +30,7 @@ class AxisLabels:
     axis: int
     role: Role
     labels: Tensor
-    output_dim: int | None
+    dim: int | None
 
 
 class Tracer:
@@ -234,8 +234,13 @@ class Tracer:
                 self.rigid(most[mixed], "shares its place with the network's input")
         return self.labels.find(most)
 
-    def bind(self, parameter: Parameter, dim: int, labels: Tensor, role: Role, output_dim: int | None = None) -> None:
-        """Say that the dimension `dim` of a parameter carries these channels."""
+    def bind(
+        self, parameter: Parameter, dim: int, labels: Tensor, role: Role, activation_dim: int | None = None
+    ) -> None:
+        """Say that the dimension `dim` of a parameter carries these channels.
+
+        For a weight that computes with them, `activation_dim` is where the activation has them, from the end.
+        """
         axis = parameter.axes[dim]
         if len(labels) != parameter.shape[dim]:
             raise NoRuleError(f"{parameter.name} is broadcast")
@@ -246,16 +251,16 @@ class Tracer:
             if bool(mixed.any()):
                 self.rigid(torch.cat([other.labels[mixed], labels[mixed]]), f"{parameter.name} also reads the input")
         if all(other.role != role for other in bound):
-            bound.append(AxisLabels(parameter.name, axis, role, labels, output_dim))
+            bound.append(AxisLabels(parameter.name, axis, role, labels, activation_dim))
 
-    def written(self, parameter: Parameter, dim: int, output_dim: int) -> Tensor:
+    def written(self, parameter: Parameter, dim: int, activation_dim: int) -> Tensor:
         """(n,) the labels that a weight writes; the same every time the weight is used."""
         axis = parameter.axes[dim]
         for other in self.bound.get((parameter.name, axis), ()):
             if other.role == "writes":
                 return other.labels
         labels = self.labels.fresh(parameter.shape[dim])
-        self.bind(parameter, dim, labels, "writes", output_dim)
+        self.bind(parameter, dim, labels, "writes", activation_dim)
         return self.labels.find(labels)
 
     def spread(self, labels: Tensor, dim: int, of: Activation) -> Activation:

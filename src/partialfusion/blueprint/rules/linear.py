@@ -18,7 +18,7 @@ def apply_weight(
     if not isinstance(weight, Parameter):
         raise NoRuleError
     labels = t.channels(t.activation(x), x_dim)
-    t.bind(weight, read, labels, "reads")
+    t.bind(weight, read, labels, "reads", x_dim)
     out = t.written(weight, write, out_dim)
     if isinstance(bias, Parameter):
         t.bind(bias, 0, out, "writes")
