@@ -1,9 +1,37 @@
-"""Solvers: pure functions on cost matrices and masses, one a file."""
+"""Solvers: pure functions on cost matrices, features and masses, one a file."""
 
 from .assignment import assignment
 from .blocks import couple_blocks
+from .clustering import Clustering, squared_distances
 from .couple import couple, fused_count
+from .exchange import exchange, exchange_of
+from .lloyd import lloyd, lloyd_of
 from .partial import partial_assignment
+from .search import cluster, cluster_of
 from .transport import coupling, partial_coupling
+from .ward import stochastic_ward, stochastic_ward_of, ward, ward_of
+from .zip import zip_of, zip_pairs
 
-__all__ = ["assignment", "couple", "couple_blocks", "coupling", "fused_count", "partial_assignment", "partial_coupling"]
+__all__ = [
+    "Clustering",
+    "assignment",
+    "cluster",
+    "cluster_of",
+    "couple",
+    "couple_blocks",
+    "coupling",
+    "exchange",
+    "exchange_of",
+    "fused_count",
+    "lloyd",
+    "lloyd_of",
+    "partial_assignment",
+    "partial_coupling",
+    "squared_distances",
+    "stochastic_ward",
+    "stochastic_ward_of",
+    "ward",
+    "ward_of",
+    "zip_of",
+    "zip_pairs",
+]
