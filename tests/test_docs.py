@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,16 +23,18 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def test_python_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
-    examples = blocks("python")
-    assert examples
-    for code in examples:
-        scope: dict[str, object] = {}
-        exec(code, scope)
-        assert isinstance(scope["logits"], torch.Tensor)
-        assert tuple(scope["logits"].shape) == (2, 10)
+    fusing, pruning = blocks("python")
+    scope: dict[str, Any] = {}
+    exec(fusing, scope)
+    assert isinstance(scope["logits"], torch.Tensor)
+    assert tuple(scope["logits"].shape) == (2, 10)
     printed = capsys.readouterr().out
     assert "converged" in printed
     assert "self-check" in printed
+    exec(pruning, scope)
+    assert scope["small"].model.conv1.out_channels == scope["quick"].model.conv1.out_channels == 8
+    assert scope["large"].plan["layers.3.0.conv1"].width == 128 + round(0.2 * 128)
+    assert "combined" in capsys.readouterr().out
 
 
 def test_the_custom_operation_runs() -> None:

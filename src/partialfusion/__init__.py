@@ -1,6 +1,6 @@
 """Combine trained neural networks: the dial between averaging weights and ensembling."""
 
-from .api import fuse, trace
+from .api import fuse, prune, trace
 from .blueprint import AxisBinding, Blueprint, Space
 from .blueprint.registry import rule as register_rule
 from .errors import (
@@ -14,6 +14,7 @@ from .errors import (
 )
 from .fusion import Fusion, Summary
 from .kernels import KernelPair, Plan, Reduction
+from .pruning import Cluster, Magnitude, Zip
 
 __version__ = "0.1.0"
 
@@ -21,10 +22,12 @@ __all__ = [
     "AxisBinding",
     "Blueprint",
     "CheckpointError",
+    "Cluster",
     "DataError",
     "Fusion",
     "FusionError",
     "KernelPair",
+    "Magnitude",
     "MismatchError",
     "OptionError",
     "Plan",
@@ -33,7 +36,9 @@ __all__ = [
     "Summary",
     "TraceError",
     "VerificationError",
+    "Zip",
     "fuse",
+    "prune",
     "register_rule",
     "trace",
 ]

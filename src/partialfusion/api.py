@@ -1,4 +1,4 @@
-"""The main flow: trace, align, reduce, operate, set the statistics."""
+"""The main flow: trace, choose a plan, operate, set the statistics."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from .align import Alignment, align_models
+from .align import couple_models
 from .blueprint import Blueprint, as_inputs, named_tensors, run, trace_labels
-from .checks import check_alpha, check_mix, check_models, check_tensors, conformed
+from .checks import check_alpha, check_keep, check_mix, check_models, check_tensors, conformed
 from .data import Batches
 from .errors import VerificationError
+from .features import Site
 from .fusion import Fusion
-from .kernels import Convention, Plan, Reduction, merge
-from .recipe import Align, Alpha, Features, Method, NormRule, Recipe, resolve
+from .kernels import Convention, Plan
+from .progress import Listener, listening
+from .pruning import PruningMethod
+from .pruning.union import prune_union
+from .recipe import Align, Alpha, Features, Keep, Method, NormRule, PruningName, Recipe, resolve
 from .surgery import ResizeError, analytic, apply, count, recalibrate, verify
 from .surgery.verify import close
 
@@ -43,6 +47,7 @@ def fuse(
     mix: Sequence[float] | None = None,
     method: Method = "partial-ot",
     features: Features = "auto",
+    site: Site = "auto",
     align: Align = "fixed-point",
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
@@ -50,6 +55,7 @@ def fuse(
     blueprint: Blueprint | None = None,
     check: bool = True,
     seed: int = 0,
+    progress: bool | Listener | None = None,
 ) -> Fusion:
     """Fuse two or more trained networks of one architecture into one, anywhere between average and ensemble.
 
@@ -57,14 +63,19 @@ def fuse(
         models: the networks. The result lives in the world of the last one: it is of its class, and at alpha=0 it has
             its widths. Widths of elastic spaces may differ between the models.
         example_inputs: a tensor, or a tuple of positional inputs.
-        alpha: the isolated share of the channels, 0 (one model's size) to 1 (the exact ensemble); or a mapping from
-            patterns of space names to numbers, of which the first that matches counts and spaces without a match are
-            fused wholly. Default: 0.4 for "partial-ot", 0 for the methods that fuse every channel.
+        alpha: how many channels more than one model's: 0 (one model's size) to 1 (the exact ensemble); or a mapping
+            from patterns of space names to numbers, of which the first that matches counts and spaces without a match
+            have 0. For "partial-ot" it is the isolated share. Default: 0.4, and 0 for methods that fuse every channel.
         mix: the share of each model, summing to one. Default: equal shares.
         method: "average" (channel i with channel i), "permutation" (Git Re-Basin's weight matching), "ot" (optimal
-            transport), "partial-ot" (the most similar channels are fused, the rest stay isolated).
+            transport), "partial-ot" (the most similar channels are fused, the rest stay isolated); or generalised
+            pruning of the ensemble: "cluster" (similar channels of any model become one), "zip" (the most correlated
+            become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged into the others by
+            optimal transport). Or an object with settings: pf.Cluster(…), pf.Zip(…), pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes activations
-            when there is data.
+            when there is data, and both for clustering and "magnitude+ot".
+        site: take activations "pre" the activation function or "post"; "auto" is pre, but in generalised pruning post
+            for spaces with batch norm and for "zip".
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
         data: batches of inputs, or of (input, label) pairs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
@@ -72,7 +83,8 @@ def fuse(
             the mass it receives, and with unequal widths channels that are matched in part are split).
         blueprint: a traced blueprint of the last model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at alpha=1 that the result is the ensemble.
-        seed: of the checks, the only thing that is random.
+        seed: of the checks, and of the search in generalised pruning.
+        progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
     """
     check_models(models)
     inputs = as_inputs(example_inputs)
@@ -80,34 +92,139 @@ def fuse(
     recipe = resolve(
         method=method,
         features=features,
+        site=site,
         align=align,
         norm=norm,
         convention=convention,
         alpha=alpha,
+        keep=None,
         mix=check_mix(mix, len(models)),
         seed=seed,
         has_data=batches is not None,
     )
+    with listening(progress) as listener:
+        return _reduced(models, inputs, batches, recipe, blueprint, listener, check=check, exact=norm == "auto")
+
+
+def prune(
+    model: nn.Module,
+    example_inputs: Any,
+    *,
+    keep: Keep = 0.5,
+    method: PruningName | PruningMethod = "cluster",
+    features: Features = "auto",
+    site: Site = "auto",
+    data: Iterable[Any] | None = None,
+    norm: NormRule = "auto",
+    convention: Convention = "value",
+    blueprint: Blueprint | None = None,
+    check: bool = True,
+    seed: int = 0,
+    progress: bool | Listener | None = None,
+) -> Fusion:
+    """Compress one trained network: its channels may be isolated, deleted or linearly combined.
+
+    Args:
+        model: the network; it stays as it is.
+        example_inputs: a tensor, or a tuple of positional inputs.
+        keep: the share of the channels that is left, 1 for all of them; or a mapping from patterns of space names to
+            numbers, of which the first that matches counts and spaces without a match keep all.
+        method: "cluster" (similar channels become one), "zip" (the most correlated become pairs), "magnitude" (the
+            least important are deleted), "magnitude+ot" (and merged into the others by optimal transport); or an
+            object with settings: pf.Cluster(…), pf.Zip(…), pf.Magnitude(…).
+        features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes both when
+            there is data, and activations alone for "zip".
+        site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
+            norm and for "zip".
+        data: batches of inputs, or of (input, label) pairs; labels are not used.
+        norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
+        convention: "value" (a channel is the average of what it combines) or "mass" (the paper's form: the sum).
+        blueprint: a traced blueprint of the model, to save tracing it again.
+        check: verify the blueprint when it is traced here, and at keep=1 that the result is the model.
+        seed: of the search and the checks.
+        progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
+    """
+    check_tensors(model, "the model")
+    inputs = as_inputs(example_inputs)
+    batches = Batches.of(data, len(inputs))
+    recipe = resolve(
+        method=method,
+        features=features,
+        site=site,
+        align="greedy",
+        norm=norm,
+        convention=convention,
+        alpha=None,
+        keep=keep,
+        mix=(1.0,),
+        seed=seed,
+        has_data=batches is not None,
+    )
+    with listening(progress) as listener:
+        return _reduced([model], inputs, batches, recipe, blueprint, listener, check=check, exact=norm == "auto")
+
+
+def _reduced(
+    models: Sequence[nn.Module],
+    inputs: tuple[Any, ...],
+    batches: Batches | None,
+    recipe: Recipe,
+    blueprint: Blueprint | None,
+    listener: Listener,
+    *,
+    check: bool,
+    exact: bool,
+) -> Fusion:
+    """The union of the models reduced as the recipe says; `exact` leaves statistics alone where nothing is reduced."""
     if blueprint is None:
-        blueprint = trace(models[-1], inputs, check=check, seed=seed)
-    wanted = check_alpha(recipe.alpha, blueprint, partial=recipe.partial)
+        listener("tracing", 0.0)
+        blueprint = trace(models[-1], inputs, check=check, seed=recipe.seed)
+    wanted = _shares(blueprint, recipe)
     while True:
         blueprints = conformed(models, blueprint, inputs, equal=recipe.needs_equal_widths)
-        alphas = {s.name: wanted[s.name] for s in blueprint if s.kind == "elastic"}
-        alignments = align_models(models, blueprints, alphas, batches, recipe)
-        plan = _plan(blueprint, alignments, alphas, recipe)
+        shares = {s.name: wanted[s.name] for s in blueprint if s.kind == "elastic"}
+        plan = _plan(models, blueprints, shares, batches, recipe, listener)
         try:
             operated = apply(models, blueprints, plan, inputs)
             break
         except ResizeError as error:
-            blueprint = _without(blueprint, error, models[-1], inputs, seed)
-    if recipe.norm == "recalibrate" and blueprint.norms and batches is not None:
+            blueprint = _without(blueprint, error, models[-1], inputs, recipe.seed)
+    whole = all(share == 1.0 for share in shares.values())
+    if recipe.norm == "recalibrate" and blueprint.norms and batches is not None and not (whole and exact):
+        listener("measuring norm statistics", 1.0)
         recalibrate(operated.model, blueprint, batches)
     else:
         analytic(operated, models, blueprints, plan)
-    if check and recipe.norm == "analytic" and all(a == 1.0 for a in alphas.values()):
-        _check_ensemble(operated.model, models, recipe.mix, inputs, blueprint)
-    return Fusion(operated.model, plan, blueprint, operated.layout, recipe, count(models[-1], blueprint, plan))
+        if check and whole:
+            _check_ensemble(operated.model, models, recipe.mix, inputs, blueprint)
+    counted = count(models[-1], blueprint, plan)
+    return Fusion(operated.model, plan, tuple(blueprints), operated.layout, recipe, counted, tuple(models))
+
+
+def _shares(blueprint: Blueprint, recipe: Recipe) -> dict[str, float]:
+    """Elastic space → the number the user gave: the isolated share, or for one model the share that is kept."""
+    if recipe.keep is not None:
+        return check_keep(recipe.keep, blueprint)
+    assert recipe.alpha is not None
+    return check_alpha(recipe.alpha, blueprint, partial=recipe.partial)
+
+
+def _plan(
+    models: Sequence[nn.Module],
+    blueprints: Sequence[Blueprint],
+    shares: Mapping[str, float],
+    batches: Batches | None,
+    recipe: Recipe,
+    listener: Listener,
+) -> Plan:
+    if recipe.pruning is None:
+        return couple_models(models, blueprints, shares, batches, recipe)
+    targets = {}
+    for space, share in shares.items():
+        *others, last = (b[space].width for b in blueprints)
+        kept = max(1, round(share * last))
+        targets[space] = kept if recipe.keep is not None else last + sum(round(share * n) for n in others)
+    return prune_union(models, blueprints, targets, batches, recipe, recipe.pruning, listener)
 
 
 def _without(
@@ -118,23 +235,6 @@ def _without(
     if any(a.kind != b.kind for a, b in zip(blueprint, verified, strict=True)):
         return verified
     return blueprint.demote(dict.fromkeys(error.spaces, error.why), "permutable")
-
-
-def _plan(blueprint: Blueprint, alignments: Sequence[Alignment], alphas: Mapping[str, float], recipe: Recipe) -> Plan:
-    reductions: dict[str, Reduction] = {}
-    for space in blueprint:
-        couplings = [a.couplings[space.name] for a in alignments]
-        if alphas.get(space.name) == 1.0:
-            couplings = [c.isolated() for c in couplings]
-        reductions[space.name] = merge(
-            couplings,
-            recipe.mix,
-            recipe.convention,
-            cost=sum(a.costs.get(space.name, 0.0) for a in alignments),
-            sweeps=max(a.sweeps for a in alignments),
-            converged=all(a.converged for a in alignments),
-        )
-    return Plan(reductions, recipe.mix, recipe.convention)
 
 
 def _check_ensemble(

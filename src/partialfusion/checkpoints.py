@@ -179,7 +179,7 @@ def save_fusion(fusion: Fusion, path: StrPath) -> None:
     from . import __version__
 
     recipe = {**asdict(fusion.recipe), "version": __version__}
-    save_state(fusion.model, path, metadata={RECIPE: json.dumps(recipe)})
+    save_state(fusion.model, path, metadata={RECIPE: json.dumps(recipe, default=str)})
 
 
 def load_metadata(path: StrPath) -> dict[str, str]:

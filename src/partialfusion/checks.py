@@ -126,20 +126,7 @@ def check_mix(mix: Sequence[float] | None, models: int) -> tuple[float, ...]:
 
 def check_alpha(alpha: float | Mapping[str, float], blueprint: Blueprint, *, partial: bool) -> dict[str, float]:
     """Elastic space → isolated share."""
-    elastic = [s.name for s in blueprint if s.kind == "elastic"]
-    if isinstance(alpha, Mapping):
-        values = dict.fromkeys(elastic, 0.0)
-        for pattern in reversed(list(alpha)):
-            matched = [s for s in elastic if fnmatchcase(s, pattern)]
-            if not matched:
-                stiff = [s for s in blueprint if fnmatchcase(s.name, pattern)]
-                why = f" ({stiff[0].name} is {stiff[0].kind}: {'; '.join(stiff[0].reasons)})" if stiff else ""
-                raise OptionError(
-                    f"alpha: no elastic space matches {pattern!r}{why}; the elastic spaces are {', '.join(elastic)}"
-                )
-            values.update(dict.fromkeys(matched, _share(alpha[pattern])))
-    else:
-        values = dict.fromkeys(elastic or ["all"], _share(alpha))
+    values = _per_space("alpha", alpha, blueprint, default=0.0)
     for space, value in values.items():
         if not 0.0 <= value <= 1.0:
             raise OptionError(f"alpha={value} for {space} is out of range: it is a share, 0 (fused) … 1 (ensemble)")
@@ -151,9 +138,38 @@ def check_alpha(alpha: float | Mapping[str, float], blueprint: Blueprint, *, par
     return values
 
 
-def _share(value: object) -> float:
+def check_keep(keep: float | Mapping[str, float], blueprint: Blueprint) -> dict[str, float]:
+    """Elastic space → share of its channels that is left."""
+    values = _per_space("keep", keep, blueprint, default=1.0)
+    for space, value in values.items():
+        if not 0.0 < value <= 1.0:
+            raise OptionError(f"keep={value} for {space} is out of range: it is a share, above 0 … 1 (all channels)")
+    return values
+
+
+def _per_space(
+    option: str, given: float | Mapping[str, float], blueprint: Blueprint, *, default: float
+) -> dict[str, float]:
+    """Elastic space → number, from one number or from patterns, of which the first that matches counts."""
+    elastic = [s.name for s in blueprint if s.kind == "elastic"]
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(elastic or ["all"], _number(option, given))
+    values = dict.fromkeys(elastic, default)
+    for pattern in reversed(list(given)):
+        matched = [s for s in elastic if fnmatchcase(s, pattern)]
+        if not matched:
+            stiff = [s for s in blueprint if fnmatchcase(s.name, pattern)]
+            why = f" ({stiff[0].name} is {stiff[0].kind}: {'; '.join(stiff[0].reasons)})" if stiff else ""
+            raise OptionError(
+                f"{option}: no elastic space matches {pattern!r}{why}; the elastic spaces are {', '.join(elastic)}"
+            )
+        values.update(dict.fromkeys(matched, _number(option, given[pattern])))
+    return values
+
+
+def _number(option: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise OptionError(f"alpha={value!r} must be a number, or a mapping from space names to numbers")
+        raise OptionError(f"{option}={value!r} must be a number, or a mapping from space names to numbers")
     return float(value)
 
 

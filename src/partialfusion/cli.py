@@ -116,6 +116,11 @@ def _progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
             yield lambda step: status.update(f"{step} …")
 
 
+def _share_told(tell: Callable[[str], None]) -> Callable[[str, float], None]:
+    """A listener of the library that tells the step and how much of the whole is done."""
+    return lambda step, done: tell(f"{step}, {done:.0%}" if done else step)
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from . import __version__
@@ -240,8 +245,14 @@ def fuse(
         str | None,
         typer.Option(metavar="A,B,…", help="Share of each model, summing to one; equal unless given."),
     ] = None,
-    method: Annotated[str, typer.Option(help="average, permutation, ot or partial-ot.")] = "partial-ot",
+    method: Annotated[
+        str,
+        typer.Option(help="average, permutation, ot, partial-ot, cluster, zip, magnitude or magnitude+ot."),
+    ] = "partial-ot",
     features: Annotated[str, typer.Option(help="auto, weights, activations or both.")] = "auto",
+    site: Annotated[
+        str, typer.Option(help="Activations pre or post the activation function: auto, pre, post.")
+    ] = "auto",
     align: Annotated[str, typer.Option(help="fixed-point or greedy.")] = "fixed-point",
     data: Annotated[
         Path | None,
@@ -270,6 +281,7 @@ def fuse(
             "mix": parse_mix(mix),
             "method": method,
             "features": features,
+            "site": site,
             "align": align,
             "norm": norm,
             "convention": convention,
@@ -283,7 +295,7 @@ def fuse(
         tell("loading")
         models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, weights, strict=True)]
         tell("tracing and fusing")
-        result = api.fuse(models, tensors, data=batches, seed=seed, **options)
+        result = api.fuse(models, tensors, data=batches, seed=seed, progress=_share_told(tell), **options)
         tell("writing")
         save_fusion(result, out)
     if as_json:
@@ -402,7 +414,7 @@ def _make_folder(path: Path) -> None:
 
 
 def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
+    typer.echo(json.dumps(value, indent=2, default=str))
 
 
 def _print_study(study: Study, saved: Path | None) -> None:

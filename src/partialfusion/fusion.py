@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -16,7 +16,16 @@ from .text import table
 
 @dataclass(frozen=True)
 class SpaceSummary:
-    """One space of a result: its width before and after, and how it was matched."""
+    """One space of a result.
+
+    Attributes:
+        before, after: its width in the last source and in the result.
+        fused: channels of the result that several models share.
+        isolated: per model, channels of the result that it alone writes.
+        combined: channels of the result that are made of several.
+        deleted: channels of the sources that are in none of the result.
+        cost: of the matching or clustering, in the units of the features.
+    """
 
     name: str
     kind: str
@@ -24,12 +33,14 @@ class SpaceSummary:
     after: int
     fused: int
     isolated: tuple[int, ...]
+    combined: int
+    deleted: int
     cost: float
 
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """What became of every space, the parameters, and whether the matching converged. Prints as a table."""
+    """What became of every space, the parameters, and whether the search converged. Prints as a table."""
 
     recipe: Recipe
     spaces: tuple[SpaceSummary, ...]
@@ -42,22 +53,41 @@ class Summary:
         return str(self)
 
     def __str__(self) -> str:
-        rows = [
-            (s.name, s.kind, s.before, s.after, s.fused, " + ".join(map(str, s.isolated)), f"{s.cost:.4g}")
-            for s in self.spaces
-        ]
-        header = ("space", "kind", "before", "after", "fused", "isolated", "cost")
-        count, recipe = self.count, self.recipe
-        state = "converged" if self.converged else "NOT converged"
+        columns = _columns(self.recipe)
+        rows = [[show(s) for show in columns.values()] for s in self.spaces]
+        count = self.count
         return "\n".join(
             [
-                table(header, rows, align="<<>>>>>"),
-                f"{recipe.method}, {recipe.features} features, {recipe.align}: {state} after {self.sweeps} sweeps, "
-                f"cost {self.cost:.4g}",
+                table(tuple(columns), rows, align="<<" + ">" * (len(columns) - 2)),
+                self._how(),
                 f"parameters: {count.effective:,} effective of {count.dense:,} dense, {count.ratio:.2f}× one model "
                 f"({count.single:,})",
             ]
         )
+
+    def _how(self) -> str:
+        recipe = self.recipe
+        if recipe.pruning is None:
+            state = "converged" if self.converged else "NOT converged"
+            how = f"{recipe.align}: {state} after {self.sweeps} sweeps"
+            return f"{recipe.method}, {recipe.features} features, {how}, cost {self.cost:.4g}"
+        state = "" if self.converged else "; interrupted, the best found until then"
+        return f"{recipe.pruning}, {recipe.features} features, cost {self.cost:.4g}{state}"
+
+
+def _columns(recipe: Recipe) -> dict[str, Callable[[SpaceSummary], object]]:
+    """What the table shows: models that are fused, channels that are combined or deleted, as the method can do."""
+    columns: dict[str, Callable[[SpaceSummary], object]] = {
+        "space": lambda s: s.name,
+        "kind": lambda s: s.kind,
+        "before": lambda s: s.before,
+        "after": lambda s: s.after,
+    }
+    if len(recipe.mix) > 1:
+        columns |= {"fused": lambda s: s.fused, "isolated": lambda s: " + ".join(map(str, s.isolated))}
+    if recipe.pruning is not None:
+        columns |= {"combined": lambda s: s.combined, "deleted": lambda s: s.deleted}
+    return columns | {"cost": lambda s: f"{s.cost:.4g}"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,29 +97,46 @@ class Fusion:
     Attributes:
         model: an ordinary module of the last source's class.
         plan: space → reduction; see what was fused with what.
-        blueprint: of the last source.
+        blueprints: of the sources.
         layout: where the channels of every space sit in the result.
         recipe: the options.
         count: dense and effective parameters.
+        sources: the models it was made of.
     """
 
     model: nn.Module
     plan: Plan
-    blueprint: Blueprint
+    blueprints: tuple[Blueprint, ...]
     layout: Mapping[str, Space]
     recipe: Recipe
     count: Count
+    sources: tuple[nn.Module, ...]
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """Of the last source, in whose world the result lives."""
+        return self.blueprints[-1]
 
     def __repr__(self) -> str:
-        model, recipe = type(self.model).__name__, self.recipe
-        size = f"{self.count.ratio:.2f}× one model"
-        return f"Fusion({model}, {recipe.method}, alpha={recipe.alpha}, mix={recipe.mix}, {size})"
+        recipe = self.recipe
+        size = f"keep={recipe.keep}" if recipe.keep is not None else f"alpha={recipe.alpha}, mix={recipe.mix}"
+        return f"Fusion({type(self.model).__name__}, {recipe.method}, {size}, {self.count.ratio:.2f}× one model)"
 
     def summary(self) -> Summary:
-        """Channels fused and isolated per space, parameters, and convergence."""
-        spaces = tuple(
-            SpaceSummary(s.name, s.kind, s.width, (r := self.plan[s.name]).width, r.fused, r.isolated, r.cost)
-            for s in self.blueprint
-        )
+        """Channels fused, isolated, combined and deleted per space, parameters, and convergence."""
         plan = self.plan
+        spaces = tuple(
+            SpaceSummary(
+                space.name,
+                space.kind,
+                space.width,
+                (reduction := plan[space.name]).width,
+                reduction.fused,
+                reduction.isolated,
+                reduction.combined,
+                reduction.deleted,
+                reduction.cost,
+            )
+            for space in self.blueprint
+        )
         return Summary(self.recipe, spaces, self.count, plan.sweeps, plan.converged, plan.cost)

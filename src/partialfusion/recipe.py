@@ -1,4 +1,4 @@
-"""The options of a fusion, checked and resolved: one place for every default."""
+"""The options of a fusion or a pruning, checked and resolved: one place for every default."""
 
 from __future__ import annotations
 
@@ -7,35 +7,49 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import DataError, OptionError
+from .features import Site
 from .kernels import Convention
+from .pruning import Cluster, Magnitude, PruningMethod, Zip
 
-Method = Literal["average", "permutation", "ot", "partial-ot"]
+MethodName = Literal["average", "permutation", "ot", "partial-ot", "cluster", "zip", "magnitude", "magnitude+ot"]
+Method = MethodName | PruningMethod
+PruningName = Literal["cluster", "zip", "magnitude", "magnitude+ot"]
 Features = Literal["auto", "weights", "activations", "both"]
 Align = Literal["fixed-point", "greedy"]
 NormRule = Literal["auto", "recalibrate", "analytic"]
 Alpha = float | Mapping[str, float]
+Keep = float | Mapping[str, float]
 
-METHODS = ("average", "permutation", "ot", "partial-ot")
+COUPLING = ("average", "permutation", "ot", "partial-ot")
+PRUNING: dict[str, PruningMethod] = {
+    method.name: method for method in (Cluster(), Zip(), Magnitude(), Magnitude(transport=True))
+}
 DEFAULT_ALPHA = 0.4
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The options a result is made with; nothing is "auto" any more."""
+    """The options a result is made with; nothing is "auto" any more but the site, which then suits each space.
+
+    `alpha` is for fusions and `keep` for prunings of one model; the other is None.
+    """
 
     method: str
     features: str
+    site: Site
     align: str
     norm: str
     convention: Convention
-    alpha: Alpha
+    alpha: Alpha | None
+    keep: Keep | None
     mix: tuple[float, ...]
     seed: int
+    pruning: PruningMethod | None = None
 
     @property
     def partial(self) -> bool:
         """Whether the method can leave a part of a space isolated."""
-        return self.method == "partial-ot"
+        return self.method not in ("average", "permutation", "ot")
 
     @property
     def needs_equal_widths(self) -> bool:
@@ -44,25 +58,49 @@ class Recipe:
 
 def resolve(
     *,
-    method: str,
+    method: str | PruningMethod,
     features: str,
+    site: Site,
     align: str,
     norm: str,
     convention: Convention,
     alpha: Alpha | None,
+    keep: Keep | None,
     mix: tuple[float, ...],
     seed: int,
     has_data: bool,
 ) -> Recipe:
     """The recipe that a user's options mean, with or without data."""
-    _known("method", method, METHODS)
+    known = tuple(PRUNING) if keep is not None else (*COUPLING, *PRUNING)
+    if isinstance(method, str):
+        _known("method", method, known)
+        pruning = PRUNING.get(method)
+    else:
+        pruning = _own_method(method, known)
+    name = method if pruning is None else pruning.name
+    assert isinstance(name, str)
     _known("align", align, ("fixed-point", "greedy"))
     _known("convention", convention, ("value", "mass"))
+    _known("site", site, ("auto", "pre", "post"))
+    if features == "auto" and pruning is not None and has_data:
+        features = pruning.prefers.features
     features = _with_data("features", features, ("activations", "both"), "weights", has_data)
     norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
-    if alpha is None:
-        alpha = DEFAULT_ALPHA if method == "partial-ot" else 0.0
-    return Recipe(method, features, align, norm, convention, alpha, mix, seed)
+    if pruning is not None and pruning.needs_data and not has_data:
+        raise DataError(f"{pruning} needs data: pass data=… (batches of inputs)")
+    if alpha is None and keep is None:
+        alpha = 0.0 if name in COUPLING and name != "partial-ot" else DEFAULT_ALPHA
+    if site == "auto":
+        site = "pre" if pruning is None else pruning.prefers.site
+    return Recipe(name, features, site, align, norm, convention, alpha, keep, mix, seed, pruning)
+
+
+def _own_method(method: Any, known: Sequence[str]) -> PruningMethod:
+    if callable(getattr(method, "choose", None)) and all(hasattr(method, a) for a in ("name", "needs_data", "prefers")):
+        return method
+    raise OptionError(
+        f"method={method!r} is not known: choose one of {', '.join(known)}, or pass an object such as pf.Cluster(…)"
+    )
 
 
 def _known(option: str, value: Any, known: Sequence[str]) -> None:

@@ -3,7 +3,16 @@
 from .alignment import Alignment, Problem
 from .fixed_point import fixed_point
 from .greedy import greedy
-from .models import align_models
+from .models import align_models, check_numbers, couple_models
 from .separate import separate
 
-__all__ = ["Alignment", "Problem", "align_models", "fixed_point", "greedy", "separate"]
+__all__ = [
+    "Alignment",
+    "Problem",
+    "align_models",
+    "check_numbers",
+    "couple_models",
+    "fixed_point",
+    "greedy",
+    "separate",
+]

@@ -12,7 +12,7 @@ from torch import nn
 from ..blueprint import Blueprint, named_tensors
 from ..errors import OptionError
 from ..features import Side, WeightCosts, activation_costs
-from ..kernels import Coupling
+from ..kernels import Coupling, Plan, Reduction, merge
 from ..kernels.coupling import Floats
 from ..matching import couple, fused_count
 from ..recipe import Recipe
@@ -43,16 +43,46 @@ def align_models(
     widths = [{s.name: (b[s.name].width, s.width) for s in last} for b in blueprints[:-1]]
     if recipe.method == "average" or all(a == 1.0 for a in free.values()):
         return [Alignment(_in_order(w)) for w in widths]
-    if any(t.is_meta for m in models for t in named_tensors(m).values()):
-        raise OptionError("the models have no numbers (meta device): only alpha=1 and method='average' need none")
+    check_numbers(models)
     measured: list[dict[str, Floats]] = [{} for _ in models[:-1]]
     if recipe.features != "weights":
-        measured = activation_costs(models, blueprints, batches or (), list(free))
+        measured = activation_costs(models, blueprints, batches or (), list(free), recipe.site)
     sides = [Side(b, named_tensors(m)) for b, m in zip(blueprints, models, strict=True)]
     return [
         _Pair(side, sides[-1], own, costs, recipe).align(free)
         for side, own, costs in zip(sides[:-1], widths, measured, strict=True)
     ]
+
+
+def check_numbers(models: Sequence[nn.Module]) -> None:
+    """Comparing channels needs numbers."""
+    if any(t.is_meta for m in models for t in named_tensors(m).values()):
+        raise OptionError("the models have no numbers (meta device): only alpha=1 and method='average' need none")
+
+
+def couple_models(
+    models: Sequence[nn.Module],
+    blueprints: Sequence[Blueprint],
+    alphas: Mapping[str, float],
+    batches: Iterable[tuple[Any, ...]] | None,
+    recipe: Recipe,
+) -> Plan:
+    """The plan that fuses what is coupled; arguments as for `align_models`."""
+    alignments = align_models(models, blueprints, alphas, batches, recipe)
+    reductions: dict[str, Reduction] = {}
+    for space in blueprints[-1]:
+        couplings = [a.couplings[space.name] for a in alignments]
+        if alphas.get(space.name) == 1.0:
+            couplings = [c.isolated() for c in couplings]
+        reductions[space.name] = merge(
+            couplings,
+            recipe.mix,
+            recipe.convention,
+            cost=sum(a.costs.get(space.name, 0.0) for a in alignments),
+            sweeps=max(a.sweeps for a in alignments),
+            converged=all(a.converged for a in alignments),
+        )
+    return Plan(reductions, recipe.mix, recipe.convention)
 
 
 def _in_order(widths: Mapping[str, tuple[int, int]]) -> dict[str, Coupling]:

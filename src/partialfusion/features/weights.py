@@ -46,7 +46,7 @@ class WeightCosts:
         vectors: bool = False,
     ) -> None:
         self.ours, self.theirs, self.convention = ours, theirs, convention
-        self.parameters = _parameters(theirs, vectors)
+        self.parameters = describing_parameters(theirs, vectors=vectors)
         self.weights = self._scales(fused) if normalise else dict.fromkeys(self.parameters, 1.0)
         self._cache: dict[tuple[str, str, int, str], tuple[list[Coupling], np.ndarray]] = {}
         self._frames: dict[str, tuple[Coupling, tuple[KernelPair, KernelPair]]] = {}
@@ -126,7 +126,7 @@ class WeightCosts:
         return total
 
 
-def _parameters(side: Side, vectors: bool) -> list[str]:
+def describing_parameters(side: Side, *, vectors: bool) -> list[str]:
     """Parameters that describe channels: weights, the biases that belong to them, and tables held as buffers."""
     known = ((n, side.tensors[n]) for n in side.blueprint.axes)
     trained = [n for n, t in known if isinstance(t, torch.nn.Parameter) or t.dim() > 1]

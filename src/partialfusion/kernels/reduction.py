@@ -41,6 +41,17 @@ class Reduction:
     def width(self) -> int:
         return self.pairs[0].targets
 
+    @property
+    def combined(self) -> int:
+        """Target channels that are made of several source channels."""
+        entries = np.concatenate([p.target for p in self.pairs])
+        return int((np.bincount(entries, minlength=self.width) > 1).sum())
+
+    @property
+    def deleted(self) -> int:
+        """Source channels that enter no target channel."""
+        return sum(p.sources - len(np.unique(p.source)) for p in self.pairs)
+
     def support(self) -> np.ndarray:
         """(width × models), whether the model writes the target channel."""
         table = np.zeros((self.width, len(self.pairs)), bool)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .. import api
 from ..blueprint import Blueprint, run
 from ..errors import DataError, OptionError
-from ..recipe import Method
+from ..recipe import MethodName
 
 PIXELS, CLASSES = 64, 10
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -218,7 +218,9 @@ def accuracy(predicted: Tensor, sample: Sample) -> float:
     return int((predicted.argmax(1) == sample.digits).sum()) / len(sample)
 
 
-def _fused(pair: Specialists, blueprint: Blueprint, method: Method, alpha: float, mix: tuple[float, float]) -> Point:
+def _fused(
+    pair: Specialists, blueprint: Blueprint, method: MethodName, alpha: float, mix: tuple[float, float]
+) -> Point:
     result = api.fuse(
         [pair.a, pair.b], pair.data_b.images[:2], alpha=alpha, mix=mix, method=method, blueprint=blueprint
     )

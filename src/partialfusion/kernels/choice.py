@@ -1,0 +1,115 @@
+"""Generalised pruning of one space: channels of the union are isolated, deleted or combined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .coupling import DUST, Floats, Ints
+from .pair import KernelPair
+from .reduction import Convention, Reduction
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What becomes of the n channels of a space of the union; channels without an entry are deleted.
+
+    Attributes:
+        target, source: (e,) entry e sends a source channel, 0 … n − 1 over all models, to a target channel.
+        mass: (e,) non-negative mass sent.
+        targets: number of target channels, each with at least one entry.
+        cost: in the units of the features.
+        complete: False where the search was interrupted.
+    """
+
+    target: Ints
+    source: Ints
+    mass: Floats
+    targets: int
+    cost: float = 0.0
+    complete: bool = True
+
+    @classmethod
+    def of_labels(cls, labels: Ints, masses: Floats, cost: float = 0.0, *, complete: bool = True) -> Choice:
+        """Every channel goes to the target of its label, 0 … k − 1."""
+        return cls(labels, np.arange(len(labels)), masses, int(labels.max()) + 1, cost, complete)
+
+    @classmethod
+    def of_kept(cls, kept: Ints, cost: float = 0.0) -> Choice:
+        """The channels named stay isolated, all others are deleted."""
+        return cls(np.arange(len(kept)), kept, np.ones(len(kept)), len(kept), cost)
+
+    @classmethod
+    def of_coupling(cls, plan: Floats, cost: float = 0.0) -> Choice:
+        """All channels are transported onto k targets: (n × k) masses."""
+        source, target = np.nonzero(plan > DUST * plan.max())
+        return cls(target, source, plan[source, target], plan.shape[1], cost)
+
+
+def reduce_union(
+    choice: Choice, widths: Sequence[int], convention: Convention = "value", *, world: Sequence[KernelPair] = ()
+) -> Reduction:
+    """The reduction of one space from a choice over all models' channels.
+
+    Value convention: a target is the average of what it receives, weighted by mass; a source reads the average of where
+    it goes. Mass convention (the paper's): a target is the sum, and a source reads its share of it.
+
+    Target channels are ordered: of model 0 alone, of model 1 alone, …, of several models, of the last model alone;
+    within these by their first source channel.
+
+    Args:
+        choice: what goes where.
+        widths: channels of the space in each model.
+        convention: "value" or "mass".
+        world: per model, its place in the last model's world, where that is known.
+    """
+    starts = np.cumsum([0, *widths])
+    model = np.searchsorted(starts, choice.source, side="right") - 1
+    target = _ordered(choice, model, len(widths))[choice.target]
+    per_target = _shares(choice.mass, target, choice.targets)
+    per_source = _shares(choice.mass, choice.source, int(starts[-1]))
+    write, read = (per_target, per_source) if convention == "value" else (per_source, per_target)
+    pairs = []
+    for m, width in enumerate(widths):
+        own = model == m
+        source = choice.source[own] - starts[m]
+        pairs.append(KernelPair(target[own], source, write[own], read[own], choice.targets, width))
+    writes = _support(choice, model, len(widths))
+    single = writes.sum(1) == 1
+    return Reduction(
+        pairs=tuple(pairs),
+        fused=int((~single).sum()),
+        isolated=tuple(int(n) for n in writes[single].sum(0)),
+        world=tuple(world),
+        cost=choice.cost,
+        sweeps=1,
+        converged=choice.complete,
+    )
+
+
+def _support(choice: Choice, model: Ints, models: int) -> np.ndarray:
+    """(targets × models) who sends to a target."""
+    writes = np.zeros((choice.targets, models), bool)
+    writes[choice.target, model] = True
+    return writes
+
+
+def _ordered(choice: Choice, model: Ints, models: int) -> Ints:
+    """(targets,) the new place of every target."""
+    writes = _support(choice, model, models)
+    only = writes.argmax(1)
+    group = np.where(writes.sum(1) > 1, models - 1, np.where(only == models - 1, models, only))
+    first = np.full(choice.targets, np.iinfo(np.int64).max)
+    np.minimum.at(first, choice.target, choice.source)
+    place = np.empty(choice.targets, np.int64)
+    place[np.lexsort((first, group))] = np.arange(choice.targets)
+    return place
+
+
+def _shares(mass: Floats, place: Ints, count: int) -> Floats:
+    """(e,) each entry's share of the mass at its place; where there is none, entries count equally."""
+    total = np.bincount(place, mass, count)[place]
+    entries = np.bincount(place, minlength=count)[place]
+    return np.where(total > 0, mass / np.where(total > 0, total, 1.0), 1.0 / entries)
