@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -198,7 +199,8 @@ def _reduced(
         if check and whole:
             _check_ensemble(operated.model, models, recipe.mix, inputs, blueprint)
     counted = count(models[-1], blueprint, plan)
-    return Fusion(operated.model, plan, tuple(blueprints), operated.layout, recipe, counted, tuple(models))
+    plan = replace(plan, layout=operated.layout)
+    return Fusion(operated.model, plan, tuple(blueprints), recipe, counted, tuple(models))
 
 
 def _shares(blueprint: Blueprint, recipe: Recipe) -> dict[str, float]:

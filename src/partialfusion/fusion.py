@@ -98,7 +98,6 @@ class Fusion:
         model: an ordinary module of the last source's class.
         plan: space → reduction; see what was fused with what.
         blueprints: of the sources.
-        layout: where the channels of every space sit in the result.
         recipe: the options.
         count: dense and effective parameters.
         sources: the models it was made of.
@@ -107,10 +106,15 @@ class Fusion:
     model: nn.Module
     plan: Plan
     blueprints: tuple[Blueprint, ...]
-    layout: Mapping[str, Space]
     recipe: Recipe
     count: Count
     sources: tuple[nn.Module, ...]
+
+    @property
+    def layout(self) -> Mapping[str, Space]:
+        """Where the channels of every space sit in the result."""
+        assert self.plan.layout is not None
+        return self.plan.layout
 
     @property
     def blueprint(self) -> Blueprint:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from .coupling import Coupling, Floats
 from .pair import KernelPair, frames
+
+if TYPE_CHECKING:
+    from ..blueprint import Space
 
 Convention = Literal["value", "mass"]
 
@@ -62,11 +65,19 @@ class Reduction:
 
 @dataclass(frozen=True, repr=False)
 class Plan(Mapping[str, Reduction]):
-    """Space name → reduction for the whole network, with the shares of the models it was made for."""
+    """Space name → reduction for the whole network, with the shares of the models it was made for.
+
+    Attributes:
+        reductions: of every space.
+        mix: the share of each model.
+        convention: of the kernel pairs.
+        layout: space name → where its channels sit in the result, once the plan has been applied.
+    """
 
     reductions: Mapping[str, Reduction]
     mix: tuple[float, ...]
     convention: Convention = "value"
+    layout: Mapping[str, Space] | None = None
 
     def __getitem__(self, space: str) -> Reduction:
         return self.reductions[space]
