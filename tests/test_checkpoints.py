@@ -338,12 +338,15 @@ def test_recipe_in_the_metadata(tmp_path: Path) -> None:
     assert recipe == {
         "method": "partial-ot",
         "features": "weights",
+        "site": "pre",
         "align": "fixed-point",
         "norm": "analytic",
         "convention": "value",
         "alpha": {"0": 0.5, "*": 0.25},
+        "keep": None,
         "mix": [0.5, 0.5],
         "seed": 0,
+        "pruning": None,
         "version": pf.__version__,
     }
 

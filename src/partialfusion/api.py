@@ -198,7 +198,7 @@ def _reduced(
         analytic(operated, models, blueprints, plan)
         if check and whole:
             _check_ensemble(operated.model, models, recipe.mix, inputs, blueprint)
-    counted = count(models[-1], blueprint, plan)
+    counted = count(operated, plan, models[-1])
     plan = replace(plan, layout=operated.layout)
     return Fusion(operated.model, plan, tuple(blueprints), recipe, counted, tuple(models))
 

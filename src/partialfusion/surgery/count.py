@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from dataclasses import dataclass
 
-import numpy as np
-import torch
 from torch import nn
 
-from ..blueprint import Blueprint, named_tensors
 from ..kernels import Plan
-from .apply import target_shapes
+from .apply import Operated
+from .reach import reached, reaches
 
 
 @dataclass(frozen=True)
@@ -34,29 +32,12 @@ class Count:
         return self.effective / self.single
 
 
-def count(model: nn.Module, blueprint: Blueprint, plan: Plan) -> Count:
-    """Counts for a plan on the last model and its blueprint."""
-    trained = [n for n, t in named_tensors(model).items() if isinstance(t, torch.nn.Parameter)]
-    shapes = target_shapes(blueprint, plan)
-    dense = sum(int(np.prod(shapes[n])) for n in trained)
-    effective = sum(effective_size(n, shapes[n], blueprint, plan) for n in trained)
-    return Count(dense, effective, sum(int(np.prod(blueprint.shapes[n])) for n in trained))
-
-
-def effective_size(name: str, shape: tuple[int, ...], blueprint: Blueprint, plan: Plan) -> int:
-    """Entries of a parameter that some model can fill: their channels on all axes have a model in common."""
-    everyone = (1 << plan.models) - 1
-    blocks = Counter({everyone: 1})
-    for axis, length in enumerate(shape):
-        groups = Counter({everyone: length})
-        for space, binding in blueprint.axes.get(name, {}).get(axis, ()):
-            sets = plan[space.name].support() @ (1 << np.arange(plan.models))
-            for models, units in zip(*np.unique(sets, return_counts=True), strict=True):
-                groups[int(models)] += int(units) * binding.index.shape[1]
-                groups[everyone] -= int(units) * binding.index.shape[1]
-        joined: Counter[int] = Counter()
-        for a, x in blocks.items():
-            for b, y in groups.items():
-                joined[a & b] += x * y
-        blocks = joined
-    return sum(size for models, size in blocks.items() if models)
+def count(result: Operated, plan: Plan, last: nn.Module) -> Count:
+    """Counts for a fused model, the plan that made it and the last source."""
+    shapes = {name: tuple(p.shape) for name, p in result.model.named_parameters()}
+    reach = reaches(shapes, result.layout, plan)
+    return Count(
+        dense=sum(math.prod(shape) for shape in shapes.values()),
+        effective=sum(reached(shape, reach[name]) for name, shape in shapes.items()),
+        single=sum(p.numel() for p in last.parameters()),
+    )

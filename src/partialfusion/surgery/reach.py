@@ -1,0 +1,81 @@
+"""Which models reach which entries of a fused parameter. An entry that no model reaches is zero."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..blueprint import Space
+from ..kernels import Plan
+from ..kernels.coupling import Bools
+
+# For every axis, a (length × models) table of the models that reach each position; None where all reach all.
+Reach = tuple[Bools | None, ...]
+
+
+def reaches(shapes: Mapping[str, Sequence[int]], layout: Mapping[str, Space], plan: Plan) -> dict[str, Reach]:
+    """Name → reach of every tensor of a fused model.
+
+    A position is reached by the models that write its channel; a position of no channel by all of them.
+
+    Args:
+        shapes: of the fused model's tensors.
+        layout: where the channels of every space sit in them.
+        plan: which model writes which channel.
+    """
+    found: dict[str, list[Bools | None]] = {name: [None] * len(shape) for name, shape in shapes.items()}
+    for name, space in layout.items():
+        support = plan[name].support()
+        if bool(support.all()):
+            continue
+        for b in space.bindings:
+            if b.parameter not in found:
+                continue
+            table = found[b.parameter][b.axis]
+            if table is None:
+                table = np.ones((shapes[b.parameter][b.axis], plan.models), bool)
+                found[b.parameter][b.axis] = table
+            table[b.index.reshape(-1)] = np.repeat(support, b.index.shape[1], axis=0)
+    return {name: tuple(tables) for name, tables in found.items()}
+
+
+def reached(shape: Sequence[int], reach: Reach) -> int:
+    """How many entries some model reaches: those whose positions on all axes have a model in common."""
+    tables = [t for t in reach if t is not None]
+    free = math.prod(n for n, t in zip(shape, reach, strict=True) if t is None)
+    if not tables:
+        return free
+    everyone = (1 << tables[0].shape[1]) - 1
+    blocks = Counter({everyone: free})
+    for table in tables:
+        joined: Counter[int] = Counter()
+        for models, positions in _sets(table).items():
+            for others, size in blocks.items():
+                joined[models & others] += positions * size
+        blocks = joined
+    return sum(size for models, size in blocks.items() if models)
+
+
+def unreached(reach: Reach) -> Bools:
+    """True where no model reaches: of the tensor's shape, but for length one along axes that all models reach."""
+    models = next((t.shape[1] for t in reach if t is not None), 1)
+    zero = np.ones((1,) * len(reach), bool)
+    for m in range(models):
+        fills = np.ones((1,) * len(reach), bool)
+        for axis, table in enumerate(reach):
+            if table is not None:
+                fills = fills & table[:, m].reshape([-1 if a == axis else 1 for a in range(len(reach))])
+        zero = zero & ~fills
+    return zero
+
+
+def _sets(table: Bools) -> Counter[int]:
+    """Set of models, as bits → positions that just these reach."""
+    bits = [1 << m for m in range(table.shape[1])]
+    rows, counts = np.unique(table, axis=0, return_counts=True)
+    return Counter(
+        {sum(b for b, has in zip(bits, row, strict=True) if has): int(n) for row, n in zip(rows, counts, strict=True)}
+    )
