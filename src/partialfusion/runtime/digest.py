@@ -1,0 +1,49 @@
+"""Hashes of tensors by their content: names, types, shapes and bytes, wherever the tensors live."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+CHUNK = 1 << 24  # bytes that leave the device at a time
+
+
+class Digest:
+    """A SHA-256 over named tensors, in the order in which they are added."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        self._hash.update(json.dumps([name, kind, list(tensor.shape)]).encode())
+        for part in chunks(tensor):
+            self._hash.update(part)
+
+    def hex(self) -> str:
+        return self._hash.hexdigest()
+
+
+def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """The hash of named tensors, whatever their order."""
+    found = Digest()
+    for name, tensor in sorted(tensors, key=lambda pair: pair[0]):
+        found.add(name, tensor)
+    return found.hex()
+
+
+def state_digest(model: nn.Module) -> str:
+    """The hash of a model's state dict: the same for the same weights under the same names, on any device."""
+    return digest((name, value) for name, value in model.state_dict().items() if isinstance(value, Tensor))
+
+
+def chunks(tensor: Tensor) -> Iterator[memoryview]:
+    """The bytes of a tensor in row-major order, a part at a time."""
+    flat = tensor.detach().reshape(-1)
+    step = max(1, CHUNK // flat.element_size())
+    for start in range(0, flat.numel(), step):
+        yield flat[start : start + step].cpu().contiguous().view(torch.uint8).numpy().data

@@ -1,0 +1,135 @@
+"""Files that are written whole or not at all, and the safetensors form of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ..errors import CheckpointError
+from .digest import chunks
+
+SUFFIX = ".safetensors"
+StrPath = str | os.PathLike[str]
+
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def existing(path: StrPath) -> Path:
+    """The path of a file that can be read."""
+    path = Path(path)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder; name the file in it")
+    if not path.exists():
+        raise CheckpointError(f"{path}: there is no such file; check the name and the folder")
+    if path.stat().st_size == 0:
+        raise CheckpointError(f"{path} is empty; save or copy it again")
+    return path
+
+
+def writable(path: StrPath) -> Path:
+    """The path, or an error before any work is done."""
+    path = Path(path)
+    if path.suffix != SUFFIX:
+        raise CheckpointError(f"{path} cannot be written: its name must end in {SUFFIX}")
+    if path.is_dir():
+        raise CheckpointError(f"{path} cannot be written: it is a folder; name a file in it")
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise CheckpointError(f"{path} cannot be written: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CheckpointError(f"{path} cannot be written: no permission in {folder}; choose another folder")
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the path's place at the end, in one step, once it is whole and on the disk.
+
+    Until then it stands beside the path under a name of its own. Where writing fails it is removed; a process that is
+    killed leaves it behind, and it disturbs nobody.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+        _settle(target.parent)
+    except OSError as error:
+        told = error.strerror or str(error)
+        raise CheckpointError(
+            f"{path} cannot be written: {told}; free some space or choose another folder. What was there before is "
+            "untouched"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _settle(folder: Path) -> None:
+    """Make the new name last through a loss of power, where folders can be flushed."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_tensors(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write the safetensors form: the length of the header, the header, the bytes of the tensors.
+
+    The library's own writer differs from version to version in where it writes and with which permissions; the form is
+    simple, and reading is the library's.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # every tensor aligned
+    at = 0
+    for name in order:
+        tensor = tensors[name]
+        end = at + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for name in order:
+        for part in chunks(tensors[name]):
+            file.write(part)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Any]:
+    """A safetensors file, opened; what the library finds wrong with it is an error of this library."""
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            yield file
+    except PermissionError as error:
+        raise CheckpointError(f"{path} cannot be read: no permission; ask its owner for a copy") from error
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is truncated or not a safetensors file; save or copy it again") from error
