@@ -123,4 +123,3 @@ def _within(index: Ints, length: int) -> Ints:
     if len(index) and int(index.max()) >= length:
         raise ValueError(f"channel {int(index.max())} of a space with {length}")
     return index.copy()
-

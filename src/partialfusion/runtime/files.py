@@ -38,11 +38,16 @@ DTYPES = {
 def existing(path: StrPath) -> Path:
     """The path of a file that can be read."""
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise CheckpointError(f"{path} is a folder; name the file in it")
-    if not path.exists():
-        raise CheckpointError(f"{path}: there is no such file; check the name and the folder")
-    if path.stat().st_size == 0:
+    try:
+        with open(path, "rb") as file:
+            empty = not file.read(1)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: there is no such file; check the name and the folder") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {_told(error)}; check the name and the permissions") from error
+    if empty:
         raise CheckpointError(f"{path} is empty; save or copy it again")
     return path
 
@@ -52,10 +57,10 @@ def writable(path: StrPath) -> Path:
     path = Path(path)
     if path.suffix != SUFFIX:
         raise CheckpointError(f"{path} cannot be written: its name must end in {SUFFIX}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise CheckpointError(f"{path} cannot be written: it is a folder; name a file in it")
-    folder = Path(os.path.realpath(path)).parent
-    if not folder.is_dir():
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder):
         raise CheckpointError(f"{path} cannot be written: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CheckpointError(f"{path} cannot be written: no permission in {folder}; choose another folder")
@@ -81,14 +86,17 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, target)
         _settle(target.parent)
     except OSError as error:
-        told = error.strerror or str(error)
         raise CheckpointError(
-            f"{path} cannot be written: {told}; free some space or choose another folder. What was there before is "
-            "untouched"
+            f"{path} cannot be written: {_told(error)}; free some space or choose another folder. What was there "
+            "before is untouched"
         ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _told(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def _settle(folder: Path) -> None:
@@ -129,7 +137,5 @@ def reading(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             yield file
-    except PermissionError as error:
-        raise CheckpointError(f"{path} cannot be read: no permission; ask its owner for a copy") from error
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is truncated or not a safetensors file; save or copy it again") from error
