@@ -85,7 +85,7 @@ def packed(
     """For every tensor of a fused model its name, how it is stored, and what is stored of it.
 
     A tensor that has come to hold numbers where no model reaches (it was trained without a mask, or edited) is stored
-    whole: what is saved is what is loaded.
+    whole: what is saved is what is loaded, but for the sign of zeros in zero blocks.
 
     Args:
         tensors: of the fused model.
