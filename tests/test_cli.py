@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import partialfusion as pf
 from partialfusion import api, cli
-from partialfusion.checkpoints import build, load_fused, load_metadata, load_model, load_state, save_state
+from partialfusion.checkpoints import build, load_fused, load_model, load_state, save_state
 from partialfusion.errors import OptionError
 
 NETS = """
@@ -177,8 +177,9 @@ def test_fuse_json_quiet_and_metadata(folder: Path) -> None:
     assert document["recipe"]["alpha"] == {"0": 0.5}
     assert [s["after"] for s in document["spaces"]] == [12, 8, 3]
     assert document["ratio"] == document["count"]["effective"] / document["count"]["single"]
-    recipe = json.loads(load_metadata("f.safetensors")["partialfusion"])
-    assert recipe == {**document["recipe"], "version": pf.__version__}
+    stored = pf.inspect("f.safetensors")
+    assert stored.recipe == document["recipe"]
+    assert stored.version == pf.__version__
     quiet = run(*FUSE, "--out", "f.safetensors", "--quiet")
     assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, "", "")
 

@@ -15,6 +15,7 @@ from .errors import (
 from .fusion import Fusion, Summary
 from .kernels import KernelPair, Plan, Reduction
 from .pruning import Cluster, Magnitude, Zip
+from .runtime.storage import inspect, load, load_plan, save
 
 __version__ = "0.1.0"
 
@@ -38,7 +39,11 @@ __all__ = [
     "VerificationError",
     "Zip",
     "fuse",
+    "inspect",
+    "load",
+    "load_plan",
     "prune",
     "register_rule",
+    "save",
     "trace",
 ]

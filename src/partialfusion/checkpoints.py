@@ -6,17 +6,14 @@ Code in a pickled file is never run.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import os
 import pickle
 import re
-import secrets
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -31,15 +28,15 @@ from torch.nn.parameter import is_lazy
 from .blueprint import canonical_names, first_line, named_tensors
 from .errors import CheckpointError, DataError, OptionError
 from .fusion import Fusion
+from .runtime.files import SUFFIX as SAFE
+from .runtime.files import StrPath, existing, replacing, write_tensors
+from .runtime.header import RECORD
+from .runtime.storage import load, load_dense, save
 from .surgery.resize import resized
 from .text import shorten
 
-SAFE = ".safetensors"
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
 WRAPPERS = re.compile(r"(?:module\.|_orig_mod\.)*")  # of DataParallel and torch.compile
-RECIPE = "partialfusion"  # the key of the recipe in a file's metadata
-
-StrPath = str | os.PathLike[str]
 
 
 def load_factory(spec: str) -> Callable[[], object]:
@@ -81,10 +78,10 @@ def build(spec: str, *, seed: int = 0) -> nn.Module:
 
 
 def load_model(spec: str, path: StrPath, *, seed: int = 0) -> nn.Module:
-    """A factory's model with the weights of a file; a file that `save_fusion` wrote sets the widths too."""
+    """A factory's model with the weights of a file; a file that `save` wrote sets the widths too."""
     model = build(spec, seed=seed)
-    if RECIPE in load_metadata(path):
-        return load_fused(model, path)
+    if _is_stored(path):
+        return load(path, into=model)
     load_into(model, path)
     return model
 
@@ -93,9 +90,11 @@ def load_state(path: StrPath) -> dict[str, Tensor]:
     """Name → tensor on the CPU, from a .safetensors file or a torch file of tensors.
 
     A torch file holds a state dict, or a dict with one under "state_dict" or "model". Prefixes that
-    DataParallel and torch.compile put before every name are dropped.
+    DataParallel and torch.compile put before every name are dropped. Of a fusion, the zero blocks are filled in.
     """
-    path = _existing(path)
+    path = existing(path)
+    if _is_stored(path):
+        return load_dense(path)
     content = _read_safetensors(path) if path.suffix == SAFE else _read_torch(path)
     state = _state_within(content)
     if not state:
@@ -134,8 +133,10 @@ def load_fused(model: nn.Module, path: StrPath) -> nn.Module:
 
     Args:
         model: of the class that was fused, of any widths.
-        path: the state dict of the fused model.
+        path: what `save` wrote, or the state dict of the fused model.
     """
+    if _is_stored(path):
+        return load(path, into=model)
     _check_memory(model, path)
     state = _fitted(load_state(path), model)
     own, name = model.state_dict(), type(model).__name__
@@ -151,7 +152,7 @@ def load_fused(model: nn.Module, path: StrPath) -> nn.Module:
     return result
 
 
-def save_state(model: nn.Module, path: StrPath, *, metadata: Mapping[str, str] | None = None) -> None:
+def save_state(model: nn.Module, path: StrPath) -> None:
     """Write a model's state dict, whole or not at all, as safetensors or as a torch file by the suffix.
 
     Tied tensors are written under all their names, so that the file loads like any other.
@@ -159,7 +160,6 @@ def save_state(model: nn.Module, path: StrPath, *, metadata: Mapping[str, str] |
     Args:
         model: any module.
         path: ends in .safetensors, or in .pt, .pth, .bin or .ckpt.
-        metadata: for safetensors only.
     """
     path = check_writable(path)
     state = model.state_dict()
@@ -167,24 +167,30 @@ def save_state(model: nn.Module, path: StrPath, *, metadata: Mapping[str, str] |
     if odd:
         raise CheckpointError(f"{path} cannot be written: {shorten(odd)} of the state dict is not a tensor")
     state = {name: tensor.detach().cpu() for name, tensor in state.items()}
-    with _replacing(path) as temporary:
+    with replacing(path) as file:
         if path.suffix == SAFE:
-            safetensors.torch.save_file(_apart(state), temporary, metadata={"format": "pt", **(metadata or {})})
+            write_tensors(file, {name: t.contiguous() for name, t in state.items()}, {"format": "pt"})
         else:
-            torch.save(state, temporary)
+            torch.save(state, file)
 
 
 def save_fusion(fusion: Fusion, path: StrPath) -> None:
-    """Write the fused model's state dict; a safetensors file records the recipe as JSON in its metadata."""
-    from . import __version__
+    """Write a fusion: its non-zero blocks with plan and recipe as safetensors, or its state dict as a torch file."""
+    path = check_writable(path)
+    if path.suffix == SAFE:
+        save(fusion, path)
+    else:
+        save_state(fusion.model, path)
 
-    recipe = {**asdict(fusion.recipe), "version": __version__}
-    save_state(fusion.model, path, metadata={RECIPE: json.dumps(recipe, default=str)})
+
+def _is_stored(path: StrPath) -> bool:
+    """Whether `save` wrote a file."""
+    return RECORD in load_metadata(path)
 
 
 def load_metadata(path: StrPath) -> dict[str, str]:
     """What a safetensors file says of itself; nothing for a torch file."""
-    path = _existing(path)
+    path = existing(path)
     if path.suffix != SAFE:
         return {}
     try:
@@ -220,7 +226,7 @@ def load_batches(path: StrPath, batch_size: int, *, like: Tensor) -> list[Tensor
         batch_size: the most samples of a batch.
         like: an input of the model; floating-point data takes its type.
     """
-    inputs = _inputs_within(_existing(path))
+    inputs = _inputs_within(existing(path))
     if inputs.ndim == 0 or len(inputs) == 0:
         raise DataError(f"{path} holds no samples: its tensor has shape {tuple(inputs.shape)}")
     if batch_size < 1:
@@ -268,17 +274,6 @@ def _import(name: str, spec: str) -> object:
                 f"factory {spec!r}: there is no module {error.name!r}; install it, or run where it lies"
             ) from error
         raise OptionError(f"factory {spec!r}: importing {name} failed: {first_line(error)}") from error
-
-
-def _existing(path: StrPath) -> Path:
-    path = Path(path)
-    if path.is_dir():
-        raise CheckpointError(f"{path} is a folder; name the checkpoint file in it")
-    if not path.exists():
-        raise CheckpointError(f"{path}: there is no such file; check the name and the folder")
-    if path.stat().st_size == 0:
-        raise CheckpointError(f"{path} is empty; save or copy it again")
-    return path
 
 
 def _broken(path: Path) -> str:
@@ -396,30 +391,3 @@ def _difference(
 
 def _shape(tensor: object) -> str:
     return str(tuple(tensor.shape)) if isinstance(tensor, Tensor) else type(tensor).__name__
-
-
-def _apart(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous tensors that share no memory, as safetensors wants them."""
-    seen: set[int] = set()
-    result = {}
-    for name, tensor in state.items():
-        memory = tensor.untyped_storage().data_ptr()
-        result[name] = tensor.clone() if memory in seen else tensor
-        result[name] = result[name].contiguous()
-        seen.add(memory)
-    return result
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary file in the same folder that takes the path's place when all went well."""
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, target)
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be written: {first_line(error)}; choose another output file") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)

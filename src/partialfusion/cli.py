@@ -398,10 +398,11 @@ def loading_lines(factory: str, out: Path) -> str:
     """Python that loads a fused file."""
     module, _, attribute = factory.partition(":")
     name = attribute.partition(".")[0]
-    return (
-        f"    from {module} import {name}\n    from partialfusion.checkpoints import load_fused\n\n"
-        f"    model = load_fused({attribute}(), {str(out)!r})"
-    )
+    if out.suffix == ".safetensors":
+        use, call = "import partialfusion as pf", f"pf.load({str(out)!r}, into={attribute}())"
+    else:
+        use, call = "from partialfusion.checkpoints import load_fused", f"load_fused({attribute}(), {str(out)!r})"
+    return f"    {use}\n    from {module} import {name}\n\n    model = {call}"
 
 
 def _make_folder(path: Path) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import partialfusion as pf
-from partialfusion.checkpoints import save_fusion
+from partialfusion.checkpoints import save_state
 from partialfusion.errors import CheckpointError, OptionError
 from partialfusion.runtime import header
 from partialfusion.runtime.storage import inspect, load, load_plan, save
@@ -161,7 +161,7 @@ def test_foreign_files(tmp_path: Path) -> None:
     refused(tmp_path / "plain.safetensors", "not of a saved fusion; read it with")
     safetensors.torch.save_file(model.state_dict(), tmp_path / "other.safetensors", {"format": "pt", "who": "me"})
     refused(tmp_path / "other.safetensors", "not of a saved fusion")
-    save_fusion(fusion(), tmp_path / "dense.safetensors")
+    save_state(fusion().model, tmp_path / "dense.safetensors")
     refused(tmp_path / "dense.safetensors", "not of a saved fusion")
     (tmp_path / "text.safetensors").write_text("hello, world, this is a file\n")
     refused(tmp_path / "text.safetensors", "not a safetensors file")

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..blueprint import Blueprint, Space
 from ..kernels import Plan
 from ..kernels.coupling import Bools, Ints
+from ..surgery.reach import Reach, reaches
 from ..text import shorten
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,12 @@ class Packing:
         shape: of the tensor in the fused model.
         elastic: the axes whose length depends on the width of elastic spaces; an instance of the same class may be
             narrower or wider there.
-        reach: for every axis, a (length × models) table of the models that reach each position, or None where all
-            models reach all positions. No axis at all: the tensor is stored whole.
+        reach: which models reach its entries; empty where the tensor is stored whole.
     """
 
     shape: tuple[int, ...]
     elastic: tuple[int, ...] = ()
-    reach: tuple[Bools | None, ...] = ()
+    reach: Reach = ()
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
@@ -93,12 +93,12 @@ def packed(
         layout: where the units of every space sit in the fused model.
         plan: which model writes which unit.
     """
-    reaches = _reaches({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan)
+    found = reaches({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan)
     filled = []
     for name, tensor in tensors.items():
         bound = blueprint.axes.get(name, {})
         elastic = tuple(sorted(axis for axis in bound if any(s.kind == "elastic" for s, _ in bound[axis])))
-        blocks = Packing(tuple(tensor.shape), elastic, tuple(reaches[name]))
+        blocks = Packing(tuple(tensor.shape), elastic, found[name])
         stored = blocks.pack(tensor)
         if stored.numel() < tensor.numel():
             if int(stored.count_nonzero()) == int(tensor.count_nonzero()):
@@ -108,24 +108,6 @@ def packed(
         yield name, Packing(tuple(tensor.shape), elastic), tensor
     if filled:
         log.warning("%s hold numbers where a fusion leaves zeros: stored whole", shorten(filled))
-
-
-def _reaches(
-    shapes: Mapping[str, tuple[int, ...]], layout: Mapping[str, Space], plan: Plan
-) -> dict[str, list[Bools | None]]:
-    """For every tensor and axis the models that reach its positions; those of no channel are reached by all."""
-    found: dict[str, list[Bools | None]] = {name: [None] * len(shape) for name, shape in shapes.items()}
-    for name, space in layout.items():
-        support = plan[name].support()
-        if bool(support.all()):
-            continue
-        for b in space.bindings:
-            table = found[b.parameter][b.axis]
-            if table is None:
-                table = np.ones((shapes[b.parameter][b.axis], plan.models), bool)
-                found[b.parameter][b.axis] = table
-            table[b.index.reshape(-1)] = np.repeat(support, b.index.shape[1], axis=0)
-    return found
 
 
 def _boxes(shape: Sequence[int], reach: Sequence[Bools | None], models: Bools) -> Iterator[Box]:

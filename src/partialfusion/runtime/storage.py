@@ -8,7 +8,7 @@ recipe, hashes of the sources and of the content, and versions. Nothing is pickl
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,13 +36,7 @@ log = logging.getLogger(__name__)
 NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def save(
-    result: Fusion,
-    path: StrPath,
-    *,
-    dtype: torch.dtype | None = None,
-    sources: Sequence[nn.Module] | None = None,
-) -> None:
+def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> None:
     """Write a fusion to a file, whole or not at all: until all of it is on the disk, an older file stays.
 
     From about a million parameters on the file has the size of the effective parameters, within two per cent; smaller
@@ -54,13 +48,10 @@ def save(
         path: ends in .safetensors.
         dtype: store parameters that are wider than this in it: torch.float16, torch.bfloat16 or torch.float32.
             Buffers, such as statistics of batch norms, keep their precision: they are small, and matter.
-        sources: the models that were fused, to record hashes of their state dicts.
     """
     path = writable(path)
     if dtype is not None and dtype not in NARROW:
         raise OptionError(f"dtype={dtype} is not known: choose one of {', '.join(map(str, NARROW))}, or None")
-    if sources is not None and len(sources) != result.plan.models:
-        raise OptionError(f"sources are {len(sources)} models, but {result.plan.models} were fused; pass those")
     tensors = _tensors(result)
     packings: dict[str, Packing] = {}
     contents: dict[str, Tensor] = {}
@@ -70,7 +61,7 @@ def save(
             packings[name] = how
             narrow = dtype if isinstance(tensors[name], nn.Parameter) else None
             contents[name] = _narrowed(name, stored.detach(), narrow)
-    header = _header(result, packings, contents, dtype, sources)
+    header = _header(result, packings, contents, dtype)
     with replacing(path) as file:
         write_tensors(file, contents, to_metadata(header))
 
@@ -94,6 +85,19 @@ def load(path: StrPath, *, into: nn.Module) -> nn.Module:
         _fill(result, file, stored, path)
     _set_integers(result, stored)
     return result
+
+
+def load_dense(path: StrPath) -> dict[str, Tensor]:
+    """Name → tensor of a stored fusion, zero blocks filled in; a tied tensor appears once."""
+    path = existing(path)
+    found: dict[str, Tensor] = {}
+    with reading(path) as file:
+        stored = from_metadata(file.metadata(), path)
+        _check_names(file.keys(), stored, path)
+        for name, content in _contents(file, stored, path):
+            found[name] = content.new_empty(stored.packings[name].shape)
+            stored.packings[name].unpack(content, found[name])
+    return found
 
 
 def inspect(path: StrPath) -> Stored:
@@ -145,14 +149,13 @@ def _header(
     packings: Mapping[str, Packing],
     contents: Mapping[str, Tensor],
     dtype: torch.dtype | None,
-    sources: Sequence[nn.Module] | None,
 ) -> Stored:
     from .. import __version__
 
     return Stored(
         model=type(result.model).__name__,
         recipe=asdict(result.recipe),
-        sources=tuple(Source(type(m).__name__, state_digest(m)) for m in sources or ()),
+        sources=tuple(Source(type(m).__name__, state_digest(m)) for m in result.sources),
         plan=result.plan,
         dtype=None if dtype is None else str(dtype).removeprefix("torch."),
         version=__version__,
@@ -216,21 +219,28 @@ def _same_but_for_widths(how: Packing, tensor: Tensor) -> bool:
 
 
 def _fill(model: nn.Module, file: Any, stored: Stored, path: Path) -> None:
-    """Every tensor of the model from the file, one at a time; the hash of what was read must be the header's."""
-    seen = Digest()
+    """Every tensor of the model from the file, one at a time."""
     targets = named_tensors(model)
     with torch.no_grad():
-        for name, how in sorted(stored.packings.items()):
-            content, target = file.get_tensor(name), targets[name]
-            seen.add(name, content)
-            if tuple(content.shape) != how.stored_shape:
-                raise CheckpointError(damaged(path, f"{name} has shape {tuple(content.shape)}, not {how.stored_shape}"))
+        for name, content in _contents(file, stored, path):
+            target = targets[name]
             if content.dtype != target.dtype and not (content.is_floating_point() and target.is_floating_point()):
                 raise CheckpointError(
                     f"{path} is of another model: {name} is {content.dtype} in the file and {target.dtype} in the "
                     f"model; pass a {stored.model} as it was fused"
                 )
-            how.unpack(content, target)
+            stored.packings[name].unpack(content, target)
+
+
+def _contents(file: Any, stored: Stored, path: Path) -> Iterator[tuple[str, Tensor]]:
+    """What is stored of every tensor; the hash of all that was read must be the header's."""
+    seen = Digest()
+    for name, how in sorted(stored.packings.items()):
+        content = file.get_tensor(name)
+        seen.add(name, content)
+        if tuple(content.shape) != how.stored_shape:
+            raise CheckpointError(damaged(path, f"{name} has shape {tuple(content.shape)}, not {how.stored_shape}"))
+        yield name, content
     if seen.hex() != stored.payload:
         raise CheckpointError(damaged(path, "its numbers are not those that were written"))
 
