@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import partialfusion as pf
-from partialfusion.runtime.finetune import freeze_zeros
 from partialfusion.study.digits import Sample, Specialists, accuracy, logits, specialists
 
 LABELLED = 60  # images, about 5 % of what the specialists were trained on
@@ -60,7 +59,7 @@ def main(seed: int = 0) -> tuple[Measured, Measured]:
     sample = few_images(pair, generator)
 
     before = measure(result.model, pair.test)
-    with freeze_zeros(result):
+    with pf.freeze_zeros(result):
         fine_tune(result.model, sample, generator)
     after = measure(result.model, pair.test)
 

@@ -15,7 +15,10 @@ from .errors import (
 from .fusion import Fusion, Summary
 from .kernels import KernelPair, Plan, Reduction
 from .pruning import Cluster, Magnitude, Zip
+from .runtime.export import export_onnx
+from .runtime.finetune import freeze_zeros
 from .runtime.storage import inspect, load, load_plan, save
+from .surgery.widen import widen_net2net, widen_random
 
 __version__ = "0.1.0"
 
@@ -38,6 +41,8 @@ __all__ = [
     "TraceError",
     "VerificationError",
     "Zip",
+    "export_onnx",
+    "freeze_zeros",
     "fuse",
     "inspect",
     "load",
@@ -46,4 +51,6 @@ __all__ = [
     "register_rule",
     "save",
     "trace",
+    "widen_net2net",
+    "widen_random",
 ]

@@ -125,7 +125,7 @@ def test_zero_blocks_survive_training(exhibit: Exhibit, models: int) -> None:
     before, alive = snapshot(result.model), with_gradient(result.model, exhibit)
     for name, (optimise, autocast) in OPTIMISERS.items():
         model = copy.deepcopy(result.model)
-        frozen = freeze_zeros(model, result.plan, result.layout)
+        frozen = freeze_zeros(model, result.plan)
         losses = train(model, exhibit, optimise, 100, autocast=autocast)
         assert all_zero(model, zeros), name
         assert sum(losses[-10:]) < 0.9 * sum(losses[:10]), name
@@ -215,7 +215,7 @@ def test_gradients_are_those_of_the_free_entries_alone() -> None:
     result = fused(exhibit)
     zeros = oracle(exhibit, result, 2)
     plain, frozen = copy.deepcopy(result.model), result.model
-    freeze_zeros(frozen, result.plan, result.layout)
+    freeze_zeros(frozen, result.plan)
     for model in (plain, frozen):
         model(exhibit.inputs()).square().sum().backward()
     for (name, p), q in zip(plain.named_parameters(), frozen.parameters(), strict=True):
@@ -295,7 +295,7 @@ def test_names_copies_and_files_are_as_before() -> None:
     assert repr(frozen) == f"FrozenZeros({len(zeros)} parameters with zero blocks, frozen)"
     loaded = fused(exhibit).model
     loaded.load_state_dict(result.model.state_dict())
-    freeze_zeros(loaded, result.plan, result.layout)
+    freeze_zeros(loaded, result.plan)
     train(loaded, exhibit, OPTIMISERS["sgd"][0], 1)
     assert all_zero(loaded, zeros)
 
@@ -306,7 +306,7 @@ def test_compiled_training(whole: bool) -> None:
     result = fused(exhibit)
     zeros = oracle(exhibit, result, 2)
     model = torch.compile(result.model, backend="aot_eager")
-    freeze_zeros(model, result.plan, result.layout)
+    freeze_zeros(model, result.plan)
     optimiser = Langevin(result.model.parameters(), 0.01, momentum=0.9)
     before = snapshot(result.model)
 
@@ -323,19 +323,22 @@ def test_compiled_training(whole: bool) -> None:
     torch._dynamo.reset()
 
 
-def test_the_plan_may_know_the_layout() -> None:
-    exhibit = ZOO["mlp"]
+def test_a_model_from_a_file_is_frozen_by_what_the_file_says(tmp_path: Path) -> None:
+    exhibit = ZOO["resnet"]
     result = fused(exhibit)
-    plan = copy.copy(result.plan)
-    object.__setattr__(plan, "layout", result.layout)
-    with freeze_zeros(result.model, plan):
-        train(result.model, exhibit, OPTIMISERS["adamw"][0], 2)
-        assert all_zero(result.model, oracle(exhibit, result, 2))
+    pf.save(result, path := tmp_path / "a.safetensors")
+    model = pf.load(path, into=exhibit.model(0))
+    with freeze_zeros(model, pf.inspect(path)):
+        train(model, exhibit, OPTIMISERS["adamw"][0], 2)
+    assert all_zero(model, oracle(exhibit, result, 2))
+    assert not identical(snapshot(result.model), model)
+    with pytest.raises(MismatchError, match="in the file"):
+        freeze_zeros(exhibit.model(0), pf.inspect(path))
 
 
 def test_the_model_inside_a_wrapper_is_frozen() -> None:
     result = fused(ZOO["mlp"])
-    freeze_zeros(nn.DataParallel(result.model), result.plan, result.layout)
+    freeze_zeros(nn.DataParallel(result.model), result.plan)
     hooked = [n for n, p in result.model.named_parameters() if p._backward_hooks]
     assert hooked == list(oracle(ZOO["mlp"], result, 2))
 
@@ -394,14 +397,14 @@ def test_other_models_and_plans_without_zero_blocks_are_left_alone() -> None:
 def test_clear_errors() -> None:
     exhibit = ZOO["mlp"]
     result = fused(exhibit)
-    with pytest.raises(OptionError, match="freeze_zeros\\(result\\)"):
+    with pytest.raises(OptionError, match="pass the result of the fusion or"):
         freeze_zeros(result.model)
     with pytest.raises(MismatchError, match="0.weight has shape .* 17 channels of 0 on axis 0"):
-        freeze_zeros(exhibit.model(0), result.plan, result.layout)
+        freeze_zeros(exhibit.model(0), result.plan)
     with pytest.raises(MismatchError, match="ResNet, which has no 0.bias"):
-        freeze_zeros(ZOO["resnet"].model(0), result.plan, result.layout)
-    with pytest.raises(MismatchError, match="the plan has no 0, 2, 5"):
-        freeze_zeros(result.model, fused(ZOO["resnet"]).plan, result.layout)
+        freeze_zeros(ZOO["resnet"].model(0), result.plan)
+    with pytest.raises(MismatchError, match="which has no bn1.bias"):
+        freeze_zeros(result.model, fused(ZOO["resnet"]).plan)
     train(result.model, exhibit, OPTIMISERS["sgd"][0], 1)
     with pytest.raises(MismatchError, match="2.weight .* numbers where the plan leaves zeros"):
         freeze_zeros(result)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
@@ -18,15 +17,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..blueprint import Space, named_tensors
 from ..errors import MismatchError, OptionError
 from ..kernels import Plan
+from ..surgery.reach import Reach, reaches, unreached
 from ..text import shorten
+from .header import Stored
 
 if TYPE_CHECKING:
     from ..fusion import Fusion
 
 
-def freeze_zeros(
-    model: nn.Module | Fusion, plan: Plan | None = None, layout: Mapping[str, Space] | None = None
-) -> FrozenZeros:
+def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Stored | None = None) -> FrozenZeros:
     """Keep the zero blocks of a fused model at zero while it trains, so that its effective size does not grow.
 
     It works in two ways. Gradients are zero there, so that neither their norm nor the moments of an optimiser ever
@@ -41,79 +40,71 @@ def freeze_zeros(
 
     Args:
         model: the fused model, a copy of it, or a model of its shapes with its weights loaded; or the whole result of
-            the fusion, which brings the other arguments along.
-        plan: the plan that made the model.
-        layout: where the channels sit in the fused model (`Fusion.layout`); not needed where the plan knows.
+            the fusion, which brings the plan along.
+        plan: `result.plan`; for a model from a file, `inspect(path)`.
 
     Returns:
         A handle: `remove()` lets the zeros move again. As a context manager it removes itself at the end.
     """
     if not isinstance(model, nn.Module):
-        plan, layout, model = model.plan, model.layout, model.model
-    layout = getattr(plan, "layout", None) if layout is None else layout
-    if plan is None or layout is None:
-        raise OptionError(
-            "freeze_zeros needs to know where the channels sit in the fused model: pass the result of the fusion, "
-            "freeze_zeros(result), or its parts, freeze_zeros(result.model, result.plan, result.layout)"
-        )
+        plan, model = model.plan, model.model
     model = _unwrapped(model)
     parameters = dict(model.named_parameters())
-    _check_names(model, plan, layout)
-    masks = zero_blocks(parameters, plan, layout)
+    masks = _stored_zeros(parameters, plan) if isinstance(plan, Stored) else _planned_zeros(model, parameters, plan)
     for name, mask in masks.items():
         _check_zero(name, parameters[name], mask)
     return FrozenZeros([(parameters[name], mask) for name, mask in masks.items()])
+
+
+def _planned_zeros(model: nn.Module, parameters: Mapping[str, Tensor], plan: Plan | None) -> dict[str, Tensor]:
+    if plan is None or plan.layout is None:
+        raise OptionError(
+            "freeze_zeros needs to know where the channels sit in the fused model: pass the result of the fusion or "
+            "its plan (result.plan), for a model from a file inspect(path)"
+        )
+    _check_names(model, plan.layout)
+    return zero_blocks(parameters, plan, plan.layout)
+
+
+def _stored_zeros(parameters: Mapping[str, Tensor], stored: Stored) -> dict[str, Tensor]:
+    for name, how in stored.packings.items():
+        if name in parameters and tuple(parameters[name].shape) != how.shape:
+            raise MismatchError(
+                f"{name} has shape {tuple(parameters[name].shape)} and {how.shape} in the file: pass the model that "
+                "was loaded from it"
+            )
+    return _masks({name: how.reach for name, how in stored.packings.items() if name in parameters and how.reach})
 
 
 def zero_blocks(tensors: Mapping[str, Tensor], plan: Plan, layout: Mapping[str, Space]) -> dict[str, Tensor]:
     """Where a fused model must be zero: the entries whose channels have no model in common.
 
     Args:
-        tensors: name → parameter of the fused model; only shapes and devices matter.
+        tensors: name → parameter of the fused model; only shapes matter.
         plan: the plan that made it.
         layout: where the channels of every space sit in it.
 
     Returns:
         Name → boolean mask, true in the zero blocks, of the parameter's shape but for length one along axes that
-        carry no channels; parameters without zero blocks are left out.
+        all models reach; parameters without zero blocks are left out.
     """
-    found: dict[str, dict[int, dict[str, Space]]] = defaultdict(lambda: defaultdict(dict))
     for name, space in layout.items():
-        for binding in space.bindings:
-            if binding.parameter in tensors:
-                found[binding.parameter][binding.axis][name] = space
-    masks = {name: _mask(name, tensors[name], axes, plan) for name, axes in found.items()}
+        for b in space.bindings:
+            shape = tuple(tensors[b.parameter].shape) if b.parameter in tensors else None
+            if shape is not None and (len(b.index) != plan[name].width or int(b.index.max()) >= shape[b.axis]):
+                raise MismatchError(
+                    f"{b.parameter} has shape {shape}, where the plan puts {plan[name].width} channels of {name} on "
+                    f"axis {b.axis}: pass the fused model with its own plan"
+                )
+    return _masks(reaches({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan))
+
+
+def _masks(found: Mapping[str, Reach]) -> dict[str, Tensor]:
+    masks = {name: torch.from_numpy(unreached(r)) for name, r in found.items() if any(t is not None for t in r)}
     return {name: mask for name, mask in masks.items() if bool(mask.any())}
 
 
-def _mask(name: str, tensor: Tensor, axes: Mapping[int, Mapping[str, Space]], plan: Plan) -> Tensor:
-    """An entry may be filled by a model that writes its channels on all axes; it is zero where there is none."""
-    writers = [_writers(name, tensor, axis, spaces, plan) for axis, spaces in axes.items()]
-    zero = torch.ones((1,) * tensor.dim(), dtype=torch.bool)
-    for model in range(plan.models):
-        fills = torch.ones((1,) * tensor.dim(), dtype=torch.bool)
-        for axis in writers:
-            fills = fills & axis[model]
-        zero = zero & ~fills
-    return zero
-
-
-def _writers(name: str, tensor: Tensor, axis: int, spaces: Mapping[str, Space], plan: Plan) -> Tensor:
-    """(models × 1 … length … 1): which models write the channel at each position; all, where there is no channel."""
-    length = tensor.shape[axis]
-    support = torch.ones(plan.models, length, dtype=torch.bool)
-    for space_name, space in spaces.items():
-        places, written = torch.from_numpy(space.index(name, axis)), torch.from_numpy(plan[space_name].support())
-        if len(places) != len(written) or int(places.max()) >= length:
-            raise MismatchError(
-                f"{name} has shape {tuple(tensor.shape)}, where the plan puts {len(written)} channels of "
-                f"{space_name} on axis {axis}: pass the fused model with its own plan"
-            )
-        support[:, places] = written.T[:, :, None]
-    return support.view(plan.models, *(length if a == axis else 1 for a in range(tensor.dim())))
-
-
-def _check_names(model: nn.Module, plan: Plan, layout: Mapping[str, Space]) -> None:
+def _check_names(model: nn.Module, layout: Mapping[str, Space]) -> None:
     known = named_tensors(model)
     lost = sorted({b.parameter for space in layout.values() for b in space.bindings if b.parameter not in known})
     if lost:
@@ -121,9 +112,6 @@ def _check_names(model: nn.Module, plan: Plan, layout: Mapping[str, Space]) -> N
             f"the plan is of another model than {type(model).__name__}, which has no {shorten(lost)}: pass the fused "
             "model with its own plan"
         )
-    unplanned = sorted(set(layout) - set(plan))
-    if unplanned:
-        raise MismatchError(f"the plan and the layout are of different fusions: the plan has no {shorten(unplanned)}")
 
 
 def _check_zero(name: str, parameter: Tensor, mask: Tensor) -> None:
