@@ -1,0 +1,107 @@
+"""The layers of a fused model that can be held as blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from ..blueprint import Space, canonical_names
+from ..kernels import Plan
+from .geometry import Group, axis_support, row_groups
+from .layer import BlockLayer
+from .layers import BLOCK_FORMS
+from .report import Choice
+
+
+class Fused(Protocol):
+    """What the block form needs of a fusion."""
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def layout(self) -> Mapping[str, Space]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A linear or convolution layer of the model, its block form where it can have one, and the choice so far."""
+
+    layer: nn.Module
+    block: BlockLayer | None
+    choice: Choice
+
+
+def find_candidates(result: Fused) -> dict[str, Candidate]:
+    """Path → candidate, for all linear and convolution layers in the order of the model."""
+    holders: dict[int, set[nn.Module]] = {}
+    for module in result.model.modules():
+        for parameter in module.parameters(recurse=False):
+            holders.setdefault(id(parameter), set()).add(module)
+    canonical = canonical_names(result.model)
+    found = {}
+    for path, module in result.model.named_modules():
+        weight = module._parameters.get("weight")
+        if isinstance(module, (nn.Linear, _ConvNd)) and weight is not None:
+            shared = len(holders[id(weight)]) > 1
+            name = canonical[f"{path}.weight" if path else "weight"]
+            found[path] = _candidate(module, weight, "its weight is shared" if shared else None, name, result)
+        elif isinstance(module, (nn.Linear, _ConvNd)):
+            found[path] = Candidate(module, None, Choice(False, "its weight is computed", module.weight.numel()))
+    return found
+
+
+def _candidate(layer: nn.Linear | _ConvNd, weight: Tensor, obstacle: str | None, name: str, result: Fused) -> Candidate:
+    size = weight.numel()
+    obstacle = obstacle or _obstacle(layer, weight)
+    if obstacle:
+        return Candidate(layer, None, Choice(False, obstacle, size))
+    groups = _groups(name, weight, result)
+    kept = sum(g.area for g in groups) * weight[0, 0].numel()
+    obstacle = _no_use(groups, kept, size)
+    if obstacle:
+        return Candidate(layer, None, Choice(False, obstacle, size))
+    block = BLOCK_FORMS[type(layer)](layer, groups)
+    if not weight.is_meta and not block.holds(weight.detach()):
+        return Candidate(layer, None, Choice(False, "it is not zero outside its blocks", size, kept))
+    return Candidate(layer, block, Choice(True, "it has zero blocks", size, kept))
+
+
+def _obstacle(layer: nn.Module, weight: Tensor) -> str | None:
+    """Why a layer must not be replaced by another module."""
+    if type(layer) not in BLOCK_FORMS:
+        return f"a {type(layer).__name__} has no block form"
+    if isinstance(layer, _ConvNd) and layer.groups > 1:
+        return "its groups are blocks already"
+    if type(weight) is not nn.Parameter:
+        return f"its weight is a {type(weight).__name__}"
+    if layer._parameters.keys() != {"weight", "bias"} or layer._buffers or layer._modules:
+        return "it holds more than a weight and a bias"
+    if any(value for name, value in vars(layer).items() if name.endswith("_hooks")):
+        return "it has hooks"
+    own = {name: value for name, value in vars(layer).items() if name not in vars(nn.Module())}
+    odd = [
+        name for name, value in own.items() if not isinstance(value, (bool, int, float, str, tuple, list, type(None)))
+    ]
+    return f"it has an attribute {odd[0]!r} of its own" if odd else None
+
+
+def _groups(name: str, weight: Tensor, result: Fused) -> list[Group]:
+    rows, cols = (axis_support(name, axis, weight.shape[axis], result.layout, result.plan) for axis in (0, 1))
+    return row_groups(rows, cols)
+
+
+def _no_use(groups: Sequence[Group], kept: int, size: int) -> str | None:
+    """Why the block form of a layer would be of no use."""
+    if kept == size:
+        return "it has no zero blocks"
+    if any(len(g.cols) == 0 for g in groups):
+        return "some of its channels read nothing"
+    return None

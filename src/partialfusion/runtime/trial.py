@@ -1,0 +1,68 @@
+"""Trying block forms on real inputs: does the model call the layer as a module, and which form is faster?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Two forms are timed in as many turns as fit into the time, within these bounds.
+SECONDS, FEWEST, MOST = 0.2, 7, 101
+
+
+class Probe(nn.Module):
+    """Stands in for a dense layer while the model runs, counts its calls and can time both forms on its inputs.
+
+    Attributes:
+        calls: how often the model called the layer.
+        dense_seconds, block_seconds: of all calls together.
+    """
+
+    def __init__(self, dense: nn.Module, block: nn.Module, *, timed: bool) -> None:
+        super().__init__()
+        self.dense, self.block, self.timed = dense, block, timed
+        self.calls, self.dense_seconds, self.block_seconds = 0, 0.0, 0.0
+        self.known: dict[object, tuple[float, float]] = {}
+
+    def forward(self, x: Tensor) -> Any:
+        self.calls += 1
+        if self.timed:
+            kind = x.shape, x.stride(), x.dtype
+            if kind not in self.known:
+                self.known[kind] = paired_times(lambda: self.dense(x), lambda: self.block(x), x.device)
+            dense, block = self.known[kind]
+            self.dense_seconds += dense
+            self.block_seconds += block
+        return self.dense(x)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the model's code wants of the layer, the dense one has."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("dense"), name)
+
+
+def paired_times(
+    first: Callable[[], object], second: Callable[[], object], device: torch.device
+) -> tuple[float, float]:
+    """Median seconds of two functions, called in turns so that whatever else the machine does meets both alike."""
+
+    def seconds(function: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        function()
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        return time.perf_counter() - start
+
+    for function in (first, second):
+        seconds(function)
+    times: list[tuple[float, float]] = []
+    start = time.perf_counter()
+    while len(times) < FEWEST or (len(times) < MOST and time.perf_counter() - start < SECONDS):
+        times.append((seconds(first), seconds(second)))
+    return median(a for a, _ in times), median(b for _, b in times)
