@@ -2,9 +2,9 @@
 
 import sys
 
-from . import fusion, solvers
+from . import fusion, runtime, solvers
 
-BENCHMARKS = {"solvers": solvers.main, "fusion": fusion.main}
+BENCHMARKS = {"solvers": solvers.main, "fusion": fusion.main, "runtime": runtime.main}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or BENCHMARKS:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 import partialfusion as pf
-from partialfusion.errors import OptionError
+from partialfusion.errors import DataError, OptionError
 from partialfusion.runtime import (
     BlockConv2d,
     BlockLayer,
@@ -85,7 +85,7 @@ class Functional(nn.Module):
         x = torch.relu(F.linear(torch.relu(self.enter(x)), self.used.weight, self.used.bias))
         if isinstance(self.asked, nn.Linear):
             x = torch.relu(self.asked(x))
-        return self.leave(torch.relu(self.called(x)))
+        return self.leave(torch.relu(self.called(input=x)))
 
 
 def middle(change: Callable[[nn.Module], object] = lambda layer: None) -> nn.Module:
@@ -239,5 +239,7 @@ def test_options() -> None:
         to_blocks(fusion, mode="auto")
     with pytest.raises(OptionError, match="mode='sparse' is not known; use 'blocks' or 'auto'"):
         to_blocks(fusion, mode="sparse")
+    with pytest.raises(DataError, match=r"does not run on the example inputs of shapes \[\(2, 3\)\]"):
+        to_blocks(fusion, torch.randn(2, 3))
     with pytest.raises(OptionError, match="was not made by to_blocks"):
         block_report(fusion.model)

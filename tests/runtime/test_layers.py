@@ -161,7 +161,8 @@ def test_copies_and_pickles(support: np.ndarray) -> None:
 @supports
 def test_precisions(support: np.ndarray) -> None:
     n = len(support)
-    for layer, x in ((nn.Linear(n, n), inputs(4, n)), (nn.Conv2d(n, n, 3), inputs(2, n, 5, 5))):
+    for layer in (nn.Linear(n, n), nn.Conv2d(n, n, 3), nn.Conv2d(n, n, 1)):
+        x = inputs(4, n, *[5] * (layer.weight.dim() - 2))
         dense, block, _ = pair(layer, support)
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
             assert block(x).dtype == torch.bfloat16

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor, nn
 
 from ..blueprint import as_inputs, first_line, named_tensors, run
-from ..errors import OptionError
+from ..errors import DataError, OptionError
 from ..surgery.verify import close, culprits
 from .candidates import Candidate, Fused, find_candidates
 from .layer import BlockLayer
@@ -97,7 +97,13 @@ def _tried(
     model: nn.Module, candidates: Mapping[str, Candidate], inputs: tuple[Any, ...], *, timed: bool
 ) -> dict[str, Choice]:
     """Path → choice for the layers that have a block form, after running them on inputs."""
-    expected = run(model, inputs)
+    try:
+        expected = run(model, inputs)
+    except Exception as error:
+        shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in inputs]
+        raise DataError(
+            f"{type(model).__name__} does not run on the example inputs of shapes {shapes}: {first_line(error)}"
+        ) from error
 
     def passes(paths: Sequence[str]) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -64,7 +65,7 @@ def _candidate(layer: nn.Linear | _ConvNd, weight: Tensor, obstacle: str | None,
     if obstacle:
         return Candidate(layer, None, Choice(False, obstacle, size))
     groups = _groups(name, weight, result)
-    kept = sum(g.area for g in groups) * weight[0, 0].numel()
+    kept = sum(g.area for g in groups) * math.prod(weight.shape[2:])
     obstacle = _no_use(groups, kept, size)
     if obstacle:
         return Candidate(layer, None, Choice(False, obstacle, size))

@@ -191,8 +191,8 @@ class BlockLayer(nn.Module):
             wrong = self._unfit(dense)
             if wrong:
                 lists[-1].append(f"{prefix}weight {wrong}")
-            parts = [b.weight.detach() for b in self._held()] if wrong else self.cut(dense)
-            state_dict.update({f"{prefix}blocks.{k}.weight": part for k, part in enumerate(parts)})
+            parts = [b.weight for b in self._held()] if wrong else self.cut(dense)
+            state_dict.update({f"{prefix}blocks.{k}.weight": part.detach().clone() for k, part in enumerate(parts)})
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
 
     def _unfit(self, dense: Tensor) -> str | None:

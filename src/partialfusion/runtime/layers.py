@@ -20,9 +20,9 @@ class BlockLinear(BlockLayer):
     dim = -1
     dense_class = nn.Linear
 
-    def forward(self, x: Tensor) -> Tensor:
-        self._check(x)
-        return self._linear(x)
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        return self._linear(input)
 
 
 class BlockConv(BlockLayer):
@@ -42,13 +42,13 @@ class BlockConv(BlockLayer):
         unpadded = isinstance(self.padding, str) or not any(self.padding)
         self.pointwise = unpadded and set(self.kernel_size) == {1}
 
-    def forward(self, x: Tensor) -> Tensor:
-        self._check(x)
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
         if self.pointwise:
-            return self._pointwise(x)
-        padding: Any = self.padding
+            return self._pointwise(input)
+        x, padding = input, self.padding
         if self.padding_mode != "zeros":
-            x, padding = F.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode), 0
+            x, padding = F.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode), (0,)
         convolve = type(self).convolve
         parts = [
             convolve(b.columns(x, self.dim), b.weight, bias, self.stride, padding, self.dilation)
