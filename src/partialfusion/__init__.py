@@ -15,6 +15,7 @@ from .errors import (
 from .fusion import Fusion, Summary
 from .kernels import KernelPair, Plan, Reduction
 from .pruning import Cluster, Magnitude, Zip
+from .runtime.blocks import block_report, dense_state, from_blocks, to_blocks
 from .runtime.export import export_onnx
 from .runtime.finetune import freeze_zeros
 from .runtime.storage import inspect, load, load_plan, save
@@ -41,8 +42,11 @@ __all__ = [
     "TraceError",
     "VerificationError",
     "Zip",
+    "block_report",
+    "dense_state",
     "export_onnx",
     "freeze_zeros",
+    "from_blocks",
     "fuse",
     "inspect",
     "load",
@@ -50,6 +54,7 @@ __all__ = [
     "prune",
     "register_rule",
     "save",
+    "to_blocks",
     "trace",
     "widen_net2net",
     "widen_random",

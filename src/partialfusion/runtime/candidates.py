@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ..blueprint import Space, canonical_names
 from ..kernels import Plan
-from .geometry import Group, axis_support, row_groups
+from ..surgery.reach import reaches
+from .geometry import Group, row_groups
 from .layer import BlockLayer
 from .layers import BLOCK_FORMS
 from .report import Choice
@@ -95,7 +97,12 @@ def _obstacle(layer: nn.Module, weight: Tensor) -> str | None:
 
 
 def _groups(name: str, weight: Tensor, result: Fused) -> list[Group]:
-    rows, cols = (axis_support(name, axis, weight.shape[axis], result.layout, result.plan) for axis in (0, 1))
+    """The blocks of a weight; a kernel of a convolution is read as a whole."""
+    reach = reaches({name: weight.shape}, result.layout, result.plan)[name]
+    rows, cols = (
+        np.ones((n, result.plan.models), bool) if table is None else table
+        for n, table in zip(weight.shape[:2], reach[:2], strict=True)
+    )
     return row_groups(rows, cols)
 
 

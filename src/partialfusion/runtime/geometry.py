@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..blueprint import Space
-from ..kernels import Plan
 from ..kernels.coupling import Bools, Ints
 
 
@@ -22,19 +19,6 @@ class Group:
     @property
     def area(self) -> int:
         return len(self.rows) * len(self.cols)
-
-
-def axis_support(name: str, axis: int, length: int, layout: Mapping[str, Space], plan: Plan) -> Bools:
-    """(length × models): the models that reach each position of a parameter's axis.
-
-    Positions that belong to no space are of all models: what enters there is read by everyone.
-    """
-    table = np.ones((length, plan.models), bool)
-    for space_name, space in layout.items():
-        for binding in space.bindings:
-            if (binding.parameter, binding.axis) == (name, axis):
-                table[binding.index] = plan[space_name].support()[:, None, :]
-    return table
 
 
 def row_groups(rows: Bools, cols: Bools) -> list[Group]:
