@@ -1,0 +1,150 @@
+"""Refit without labels: layer by layer, from the fused network's own inputs to the union's pre-activations."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...blueprint import Blueprint, Space, at_rest, named_tensors
+from ...errors import DataError, OptionError
+from ...kernels import Plan
+from ...text import shorten
+from .design import grouped, inputs
+from .fit import Block, blocks, fit, scale_of, write
+from .listen import Call, norm_modules
+from .normal_equations import NormalEquations, TooLargeError
+from .schedule import Data, Source, with_targets
+from .survey import Step, Survey, common
+from .targets import Inputs, Target, Union, run
+
+log = logging.getLogger(__name__)
+
+RIDGE = 0.01
+
+
+def refit_model(
+    model: nn.Module,
+    layout: Mapping[str, Space],
+    models: Sequence[nn.Module],
+    blueprints: Sequence[Blueprint],
+    plan: Plan,
+    batches: Iterable[tuple[Any, ...]],
+    *,
+    ridge: float = RIDGE,
+    on_progress: Callable[[str, int, int], None] | None = None,
+) -> None:
+    """Fit the layers of a fused model, in the order in which it computes them, to what its sources compute.
+
+    A layer's targets are the pre-activations of the sources on the same batch, mapped by the write kernels: the mix of
+    what was fused, and a channel that was left alone as it is. Where a batch norm directly follows, the targets are
+    the normalised values, and weight and norm are fitted as one map. The inputs are those of the fused model with
+    the layers below already fitted; a row uses only the columns that its zero blocks leave it. Norms that follow
+    something else (a sum) get a scale and a shift per channel in the same way. All norms get fresh statistics.
+
+    Args:
+        model: the fused model; written in place.
+        layout: where the units of every space sit in it.
+        models: the sources; they are only read.
+        blueprints: one per source.
+        plan: the plan that made the model.
+        batches: tuples of inputs; read several times.
+        ridge: how strongly weights are held to the merged ones, relative to the mean diagonal of the normal matrix.
+        on_progress: called with a layer's name, the number of layers done and the number of all.
+    """
+    if not (math.isfinite(ridge) and ridge > 0):
+        raise OptionError(f"ridge={ridge!r} must be a number above 0")
+    data = Data(batches)
+    union = Union(model, layout, models, blueprints, plan)
+    surveys = [Survey(m, data.first) for m in (*models, model)]
+    steps = [s for s in common(surveys) if union.fits(s)]
+    _tell_what_stays(steps, surveys[-1], blueprints[-1])
+    done = 0
+    for group, targets in with_targets(union, steps, data):
+        equations = _listen(union, group, targets, data)
+        for step in group:
+            _solve(union, step, equations[step.key], ridge)
+            done += 1
+            if on_progress is not None:
+                on_progress(step.key, done, len(steps))
+
+
+def _tell_what_stays(steps: Sequence[Step], survey: Survey, blueprint: Blueprint) -> None:
+    """Log the weights that stay as merged, and the norms whose statistics stay; tables have no inputs."""
+    refitted = {s.name for s in steps}
+    weights = [b.parameter for space in blueprint for b in space.bindings if b.output_dim is not None]
+    weights += [c.name for c in survey.calls if c.kind == "weight"]
+    tables = {n for n in survey.looked_up if not survey.touched[n]}
+    left = [n for n in dict.fromkeys(weights) if n not in refitted and n not in tables]
+    if left:
+        log.warning(
+            "%s not refitted: the models use them in several ways, or in a way that cannot be observed", shorten(left)
+        )
+    fresh = {s.norm for s in steps}
+    left = [n.var for n in blueprint.norms if n.var not in fresh]
+    if left:
+        log.warning("%s not measured anew: no norm module of PyTorch uses them in one way only", shorten(left))
+
+
+def _listen(union: Union, steps: Sequence[Step], targets: Source, data: Data) -> dict[str, NormalEquations | None]:
+    """One pass over the data: the normal equations of every step, None where they are too large."""
+    found: dict[str, NormalEquations | None] = {s.key: NormalEquations(intercept=s.intercept) for s in steps}
+    listener = Inputs(union.fused, steps)
+    with at_rest(*union.models, union.fused):
+        for number, batch in enumerate(data):
+            wanted = targets(batch, number)
+            run(union.fused, batch, number, listener)
+            for step, call in listener.heard:
+                equations = found[step.key]
+                try:
+                    if equations is not None:
+                        _add(equations, call, wanted[step.key, call.use])
+                except TooLargeError as error:
+                    log.warning("%s not refitted: %s are too many to solve for", step.key, error)
+                    found[step.key] = None
+    return found
+
+
+def _add(equations: NormalEquations, call: Call, target: Target) -> None:
+    start = 0
+    for x in inputs(call.layout, call.window, call.x, target.rows):
+        t = target.values[start : start + x.shape[1]].to(x.device)
+        equations.add(x, grouped(t, call.layout.groups))
+        start += x.shape[1]
+
+
+def _solve(union: Union, step: Step, equations: NormalEquations | None, ridge: float) -> None:
+    """Fit a step and write the result into the fused model."""
+    if equations is None:
+        return
+    system = equations.system()
+    if not system.finite:
+        raise DataError(f"what {step.key} reads or should compute on this data is not finite: check the data for NaN")
+    tensors = named_tensors(union.fused)
+    norm = None if step.norm is None else norm_modules(union.fused)[step.norm]
+    if step.name is None:
+        merged = torch.ones_like(system.cross)
+        whole = torch.zeros(1, dtype=torch.long, device=merged.device)
+        parts = [(whole, whole)]
+    else:
+        merged = step.layout.matrix(tensors[step.name].detach().to(system.cross))
+        parts = _blocks(union, step, merged)
+    scale = None if norm is None else scale_of(norm).to(merged.device).view(merged.shape[:2])
+    found = fit(system, merged, parts, ridge, intercept=step.intercept, scale=scale)
+    with torch.no_grad():
+        write(step, found, merged, tensors, norm)
+
+
+def _blocks(union: Union, step: Step, merged: Tensor) -> list[Block]:
+    """The rows and columns between which the plan leaves weights; within a group of a convolution, all."""
+    groups, rows, columns = merged.shape
+    if groups > 1:
+        return [(torch.arange(rows, device=merged.device), torch.arange(columns, device=merged.device))]
+    reads = union.support(step.key, 1 - step.layout.write)
+    places = columns // len(reads)
+    return blocks(union.support(step.key, step.layout.write), np.tile(reads, (places, 1)), merged.device)

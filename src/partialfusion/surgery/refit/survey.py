@@ -1,0 +1,141 @@
+"""What can be refitted, and in which order: found by listening to the networks once."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from ...blueprint import at_rest
+from ...data import feed
+from .design import Layout
+from .listen import Call, Listener
+
+
+@dataclass(frozen=True)
+class Step:
+    """A weight to refit, with the norm that directly follows, or a norm that follows something else.
+
+    Attributes:
+        name: of the weight; None for a norm by itself.
+        norm: the name of the norm's variance, if there is one.
+        bias: the name of the weight's bias, if any.
+        uses: how often the network uses it.
+        layout: how the weight is stored.
+        source: a number for the input; steps of one number read the same tensor.
+        rows: samples and positions of one use on the first batch.
+    """
+
+    name: str | None
+    norm: str | None
+    bias: str | None
+    uses: int
+    layout: Layout
+    source: int
+    rows: int
+
+    @property
+    def key(self) -> str:
+        """The tensor whose calls are listened to."""
+        return str(self.norm if self.name is None else self.name)
+
+    @property
+    def intercept(self) -> bool:
+        """Whether something can take a constant."""
+        return self.norm is not None or self.bias is not None
+
+    def like(self, other: Step) -> bool:
+        """Whether this is the same step in a network of other widths."""
+        mine, theirs = ((s.name, s.norm, s.bias, s.uses, s.layout.write, s.layout.channels) for s in (self, other))
+        return mine == theirs
+
+
+class Survey(Listener):
+    """Every use of every weight and norm of a network, in order, and who reads the results."""
+
+    def __init__(self, model: nn.Module, batch: tuple[Any, ...]) -> None:
+        super().__init__(model)
+        self.calls: list[Call] = []
+        self.sources: list[int] = []
+        self.rows: list[int] = []
+        self.touched: Counter[str] = Counter()
+        self.looked_up: Counter[str] = Counter()
+        self.readers: dict[int, list[str]] = defaultdict(list)
+        self._made: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        self._read: dict[tuple[int, int], tuple[weakref.ref[Tensor], int]] = {}
+        with at_rest(model), self:
+            outputs = feed(model, batch, 0)
+        self._reads(tree_leaves(outputs), "")
+
+    def before(self, call: Call) -> None:
+        self.touched.update(call.tensors)
+        self._reads([call.x], call.name if call.kind == "norm" else "")
+        self.sources.append(self._source(call.x))
+        self.calls.append(replace(call, x=call.x.new_empty(0)))
+
+    def after(self, call: Call, result: Tensor) -> None:
+        self.rows.append(result.numel() // max(1, result.shape[call.layout.channels]))
+        self._made[id(result)] = weakref.ref(result), len(self.calls) - 1
+
+    def other(self, function: str, names: Sequence[str], values: Any) -> None:
+        (self.looked_up if function == "embedding" else self.touched).update(names)
+        self._reads(tree_leaves(values), "")
+
+    def _reads(self, values: Sequence[Any], norm: str) -> None:
+        """Note who reads the results of earlier calls: a norm, or something else."""
+        for value in values:
+            reference, number = self._made.get(id(value), (None, -1))
+            if reference is not None and reference() is value:
+                self.readers[number].append(norm)
+
+    def _source(self, x: Tensor) -> int:
+        key = id(x), -1 if x.is_inference() else x._version
+        reference, number = self._read.get(key, (None, -1))
+        if reference is None or reference() is not x:
+            number = len(self.calls)
+            self._read[key] = weakref.ref(x), number
+        return number
+
+    def steps(self) -> dict[str, Step]:
+        """Name of the weight, or of the norm's variance → step, in the order of first use."""
+        calls: dict[str, list[int]] = defaultdict(list)
+        for number, call in enumerate(self.calls):
+            calls[call.name].append(number)
+        norms = {name: self._follower(numbers, calls) for name, numbers in calls.items()}
+        found = {}
+        for name, numbers in calls.items():
+            if name in norms.values() or not self._alone(numbers):
+                continue
+            n = numbers[0]
+            weight, norm = (name, norms[name]) if self.calls[n].kind == "weight" else (None, name)
+            call = self.calls[n]
+            found[name] = Step(weight, norm, call.bias, len(numbers), call.layout, self.sources[n], self.rows[n])
+        return found
+
+    def _alone(self, numbers: Sequence[int]) -> bool:
+        """Whether the tensors of these calls take part in nothing else, and in the same way in each of them."""
+        calls = [self.calls[n] for n in numbers]
+        same = all((c.layout, c.tensors) == (calls[0].layout, calls[0].tensors) for c in calls)
+        used = self.touched + self.looked_up
+        return same and all(used[t] == len(calls) for t in calls[0].tensors)
+
+    def _follower(self, numbers: Sequence[int], calls: dict[str, list[int]]) -> str | None:
+        """The norm that alone reads all results of these calls, and nothing else, along the channels they write."""
+        first = self.calls[numbers[0]]
+        readers = {tuple(self.readers[n]) for n in numbers}
+        norm = readers.pop() if len(readers) == 1 else ()
+        if first.kind == "norm" or len(norm) != 1 or not norm[0] or len(calls[norm[0]]) != len(numbers):
+            return None
+        same_channels = self.calls[calls[norm[0]][0]].layout.channels == first.layout.channels
+        return norm[0] if same_channels and self._alone(numbers) and self._alone(calls[norm[0]]) else None
+
+
+def common(surveys: Sequence[Survey]) -> list[Step]:
+    """The steps that all networks have, as the last one has them, in its order."""
+    found = [s.steps() for s in surveys]
+    return [s for name, s in found[-1].items() if all(name in f and s.like(f[name]) for f in found[:-1])]

@@ -1,0 +1,182 @@
+"""What the fused model should compute: the union's pre-activations, mapped by the write kernels."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...blueprint import Blueprint, Space, named_tensors
+from ...data import feed
+from ...kernels import Plan
+from ...kernels.transform import AxisMap, axis_map
+from .listen import Call, Listener
+from .survey import Step
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one call should compute.
+
+    Attributes:
+        rows: which samples and positions were drawn, None for all.
+        values: (rows × outputs of the fused model).
+    """
+
+    rows: Tensor | None
+    values: Tensor
+
+
+Targets = dict[tuple[str, int], Target]  # by the step's key and the use
+
+
+@dataclass(frozen=True)
+class Union:
+    """The sources side by side, and how their channels enter those of the fused model."""
+
+    fused: nn.Module
+    layout: Mapping[str, Space]
+    models: Sequence[nn.Module]
+    blueprints: Sequence[Blueprint]
+    plan: Plan
+
+    def channel_map(self, name: str, axis: int, m: int) -> AxisMap:
+        """How the channels that model m has along an axis of a parameter are written into the fused model's."""
+        parts = [
+            (self.plan[s.name].pairs[m].writing(), b.index, self.layout[s.name].index(name, axis))
+            for s, b in self.blueprints[m].axes.get(name, {}).get(axis, ())
+        ]
+        before, after = (named_tensors(x)[name].shape[axis] for x in (self.models[m], self.fused))
+        return axis_map(parts, before, after, fixed_weight=self.plan.mix[m])
+
+    def support(self, name: str, axis: int) -> np.ndarray:
+        """(length × models) which models write the channels along an axis; all of them, where there is no channel."""
+        table = np.ones((named_tensors(self.fused)[name].shape[axis], self.plan.models), bool)
+        for space, _ in self.blueprints[-1].axes.get(name, {}).get(axis, ()):
+            table[self.layout[space.name].index(name, axis)] = self.plan[space.name].support()[:, None]
+        return table
+
+    def fits(self, step: Step) -> bool:
+        """Whether one axis of the step's tensor is written and the others are only read: a tied weight is neither."""
+        axes = self.blueprints[-1].axes.get(step.key, {})
+        if step.name is None:
+            return True
+        written = [axis for axis, bound in axes.items() if any(b.role != "reads" for _, b in bound)]
+        read = {
+            b.axis for s in self.blueprints[-1] for b in s.bindings if b.parameter == step.name and b.role == "reads"
+        }
+        return written == [step.layout.write] and step.layout.write not in read
+
+
+class Watch:
+    """Runs the sources on a batch until they have computed the steps, and mixes what they computed.
+
+    Args:
+        union: the sources.
+        steps: what to watch.
+        shares: step's key → the share of its samples and positions to draw.
+    """
+
+    def __init__(self, union: Union, steps: Sequence[Step], shares: Mapping[str, float]) -> None:
+        self.models, self.shares = union.models, shares
+        count = range(len(union.models))
+        self.maps = [{s.key: union.channel_map(s.key, s.layout.write, m) for s in steps} for m in count]
+        self.listeners = [_Outputs(model, steps, self._take(m)) for m, model in enumerate(union.models)]
+        self.number, self.found = 0, Targets()
+
+    def __call__(self, batch: tuple[Any, ...], number: int) -> Targets:
+        self.number, self.found = number, Targets()
+        for model, listener in zip(self.models, self.listeners, strict=True):
+            run(model, batch, number, listener)
+        return self.found
+
+    def _take(self, m: int) -> Callable[[Step, int, Tensor], None]:
+        def take(step: Step, use: int, output: Tensor) -> None:
+            values = step.layout.rows(output)
+            known = self.found.get((step.key, use))
+            rows = self._draw(step.key, use, len(values)) if known is None else known.rows
+            if rows is not None:
+                values = values[rows.to(values.device)]
+            values = values.to(torch.promote_types(values.dtype, torch.float32))
+            part = self.maps[m][step.key](values, 1)
+            total = part if known is None else known.values + part.to(known.values.device)
+            self.found[step.key, use] = Target(rows, total)
+
+        return take
+
+    def _draw(self, key: str, use: int, count: int) -> Tensor | None:
+        """Rows at random, the same for every model and every time."""
+        wanted = int(np.ceil(self.shares[key] * count))
+        if wanted >= count:
+            return None
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{key} {use} {self.number}".encode()))
+        return torch.randperm(count, generator=generator)[:wanted].sort().values
+
+
+class Done(BaseException):
+    """All that was listened for has been heard: the rest of the network need not run."""
+
+
+def run(model: nn.Module, batch: tuple[Any, ...], number: int, listener: Listener) -> None:
+    """Run a model while someone listens, until they have heard enough."""
+    listener.start()
+    try:
+        with listener:
+            feed(model, batch, number)
+    except Done:
+        pass
+
+
+class Inputs(Listener):
+    """Keeps the inputs of the steps' calls, and stops the network before the last of them."""
+
+    def __init__(self, model: nn.Module, steps: Sequence[Step]) -> None:
+        self.steps = {s.key: s for s in steps}
+        super().__init__(model)
+
+    def start(self) -> None:
+        super().start()
+        self.left = sum(s.uses for s in self.steps.values())
+        self.heard: list[tuple[Step, Call]] = []
+
+    def before(self, call: Call) -> None:
+        if call.name not in self.steps:
+            return
+        self.left -= 1
+        if self.left:
+            # a copy, for the model may go on to write into its activations
+            call = replace(call, x=call.x.clone())
+        self.heard.append((self.steps[call.name], call))
+        if not self.left:
+            raise Done
+
+
+class _Outputs(Listener):
+    """Hands over what the steps' calls compute, norms that follow included, and stops the network after the last."""
+
+    def __init__(self, model: nn.Module, steps: Sequence[Step], take: Callable[[Step, int, Tensor], None]) -> None:
+        self.steps, self.take = {s.key: s for s in steps}, take
+        super().__init__(model)
+
+    def start(self) -> None:
+        super().start()
+        self.left = sum(s.uses for s in self.steps.values())
+        self.waiting: dict[int, tuple[Step, int, Tensor]] = {}
+
+    def after(self, call: Call, result: Tensor) -> None:
+        step, use = self.steps.get(call.name), call.use
+        if step is not None and step.name is not None and step.norm is not None:
+            self.waiting[id(result)] = step, use, result
+            return
+        if step is None and id(call.x) in self.waiting:
+            step, use, _ = self.waiting.pop(id(call.x))
+        if step is not None:
+            self.take(step, use, result)
+            self.left -= 1
+            if not self.left:
+                raise Done
