@@ -1,6 +1,6 @@
 """Combine trained neural networks: the dial between averaging weights and ensembling."""
 
-from .api import fuse, prune, trace
+from .api import fuse, prune, refit, trace
 from .blueprint import AxisBinding, Blueprint, Space
 from .blueprint.registry import rule as register_rule
 from .errors import (
@@ -52,6 +52,7 @@ __all__ = [
     "load",
     "load_plan",
     "prune",
+    "refit",
     "register_rule",
     "save",
     "to_blocks",

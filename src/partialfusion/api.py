@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,15 +14,15 @@ from .align import couple_models
 from .blueprint import Blueprint, as_inputs, named_tensors, run, trace_labels
 from .checks import check_alpha, check_keep, check_mix, check_models, check_tensors, conformed
 from .data import Batches
-from .errors import VerificationError
+from .errors import DataError, VerificationError
 from .features import Site
 from .fusion import Fusion
 from .kernels import Convention, Plan
 from .progress import Listener, listening
 from .pruning import PruningMethod
 from .pruning.union import prune_union
-from .recipe import Align, Alpha, Features, Keep, Method, NormRule, PruningName, Recipe, resolve
-from .surgery import ResizeError, analytic, apply, count, recalibrate, verify
+from .recipe import Align, Alpha, Features, Keep, Method, NormRule, PruningName, Recipe, resolve, ridge_of
+from .surgery import RIDGE, ResizeError, analytic, apply, count, recalibrate, refit_model, verify
 from .surgery.verify import close
 
 
@@ -52,6 +53,7 @@ def fuse(
     align: Align = "fixed-point",
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
+    refit: bool | float = False,
     convention: Convention = "value",
     blueprint: Blueprint | None = None,
     check: bool = True,
@@ -80,6 +82,7 @@ def fuse(
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
         data: batches of inputs, or of (input, label) pairs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
+        refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
         convention: "value" (a channel is the average of what is fused) or "mass" (the paper's form: it is the sum of
             the mass it receives, and with unequal widths channels that are matched in part are split).
         blueprint: a traced blueprint of the last model, to save tracing it again.
@@ -101,6 +104,7 @@ def fuse(
         keep=None,
         mix=check_mix(mix, len(models)),
         seed=seed,
+        refit=refit,
         has_data=batches is not None,
     )
     with listening(progress) as listener:
@@ -117,6 +121,7 @@ def prune(
     site: Site = "auto",
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
+    refit: bool | float = False,
     convention: Convention = "value",
     blueprint: Blueprint | None = None,
     check: bool = True,
@@ -139,6 +144,7 @@ def prune(
             norm and for "zip".
         data: batches of inputs, or of (input, label) pairs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
+        refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
         convention: "value" (a channel is the average of what it combines) or "mass" (the paper's form: the sum).
         blueprint: a traced blueprint of the model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at keep=1 that the result is the model.
@@ -159,10 +165,38 @@ def prune(
         keep=keep,
         mix=(1.0,),
         seed=seed,
+        refit=refit,
         has_data=batches is not None,
     )
     with listening(progress) as listener:
         return _reduced([model], inputs, batches, recipe, blueprint, listener, check=check, exact=norm == "auto")
+
+
+def refit(
+    result: Fusion, data: Iterable[Any], *, ridge: float = RIDGE, progress: bool | Listener | None = None
+) -> Fusion:
+    """Fit the layers of a fused or pruned model to what its sources compute, without labels.
+
+    Layer by layer, by ridge least squares from the model's own inputs to the sources' pre-activations, held to the
+    weights it has. Zero blocks stay zero, norm statistics are measured anew. A few hundred to some thousand inputs like
+    those the models were trained on are enough.
+
+    Args:
+        result: what `fuse` or `prune` returned; it stays as it is.
+        data: batches of inputs, or of (input, label) pairs; labels are not used.
+        ridge: how strongly weights are held, relative to the mean square of what they read.
+        progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
+
+    Returns:
+        A new result with a model of its own.
+    """
+    batches = Batches.of(data, result.inputs)
+    if batches is None:
+        raise DataError("refit needs data: pass batches of inputs (labels are not used)")
+    model = copy.deepcopy(result.model)
+    with listening(progress) as listener:
+        _refit(result, model, batches, ridge_of(ridge), listener)
+    return replace(result, model=model, recipe=replace(result.recipe, refit=ridge))
 
 
 def _reduced(
@@ -200,7 +234,22 @@ def _reduced(
             _check_ensemble(operated.model, models, recipe.mix, inputs, blueprint)
     counted = count(operated, plan, models[-1])
     plan = replace(plan, layout=operated.layout)
-    return Fusion(operated.model, plan, tuple(blueprints), recipe, counted, tuple(models))
+    result = Fusion(operated.model, plan, tuple(blueprints), recipe, counted, tuple(models), len(inputs))
+    if recipe.refit and batches is not None and not whole:
+        _refit(result, operated.model, batches, recipe.refit, listener)
+    return result
+
+
+def _refit(result: Fusion, model: nn.Module, batches: Batches, ridge: float, listener: Listener) -> None:
+    """Fit a model, of the result's shapes and numbers, in place."""
+
+    def tell(layer: str, done: int, total: int) -> None:
+        listener(f"refitting {layer}", done / total)
+
+    listener("refitting", 0.0)
+    refit_model(
+        model, result.layout, result.sources, result.blueprints, result.plan, batches, ridge=ridge, on_progress=tell
+    )
 
 
 def _shares(blueprint: Blueprint, recipe: Recipe) -> dict[str, float]:

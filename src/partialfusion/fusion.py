@@ -67,12 +67,13 @@ class Summary:
 
     def _how(self) -> str:
         recipe = self.recipe
+        refitted = f"; refitted with ridge {recipe.refit:g}" if recipe.refit else ""
         if recipe.pruning is None:
             state = "converged" if self.converged else "NOT converged"
             how = f"{recipe.align}: {state} after {self.sweeps} sweeps"
-            return f"{recipe.method}, {recipe.features} features, {how}, cost {self.cost:.4g}"
+            return f"{recipe.method}, {recipe.features} features, {how}, cost {self.cost:.4g}{refitted}"
         state = "" if self.converged else "; interrupted, the best found until then"
-        return f"{recipe.pruning}, {recipe.features} features, cost {self.cost:.4g}{state}"
+        return f"{recipe.pruning}, {recipe.features} features, cost {self.cost:.4g}{state}{refitted}"
 
 
 def _columns(recipe: Recipe) -> dict[str, Callable[[SpaceSummary], object]]:
@@ -101,6 +102,7 @@ class Fusion:
         recipe: the options.
         count: dense and effective parameters.
         sources: the models it was made of.
+        inputs: how many inputs they take.
     """
 
     model: nn.Module
@@ -109,6 +111,7 @@ class Fusion:
     recipe: Recipe
     count: Count
     sources: tuple[nn.Module, ...]
+    inputs: int = 1
 
     @property
     def layout(self) -> Mapping[str, Space]:

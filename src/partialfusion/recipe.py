@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from .errors import DataError, OptionError
 from .features import Site
 from .kernels import Convention
 from .pruning import Cluster, Magnitude, PruningMethod, Zip
+from .surgery import RIDGE
 
 MethodName = Literal["average", "permutation", "ot", "partial-ot", "cluster", "zip", "magnitude", "magnitude+ot"]
 Method = MethodName | PruningMethod
@@ -31,7 +33,8 @@ DEFAULT_ALPHA = 0.4
 class Recipe:
     """The options a result is made with; nothing is "auto" any more but the site, which then suits each space.
 
-    `alpha` is for fusions and `keep` for prunings of one model; the other is None.
+    `alpha` is for fusions and `keep` for prunings of one model; the other is None. `refit` is the strength of the
+    ridge, 0 where nothing was refitted.
     """
 
     method: str
@@ -45,6 +48,7 @@ class Recipe:
     mix: tuple[float, ...]
     seed: int
     pruning: PruningMethod | None = None
+    refit: float = 0.0
 
     @property
     def partial(self) -> bool:
@@ -68,6 +72,7 @@ def resolve(
     keep: Keep | None,
     mix: tuple[float, ...],
     seed: int,
+    refit: bool | float,
     has_data: bool,
 ) -> Recipe:
     """The recipe that a user's options mean, with or without data."""
@@ -88,11 +93,22 @@ def resolve(
     norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
     if pruning is not None and pruning.needs_data and not has_data:
         raise DataError(f"{pruning} needs data: pass data=… (batches of inputs)")
+    if refit is not False and not has_data:
+        raise DataError("refit needs data: pass data=… (batches of inputs; labels are not used)")
     if alpha is None and keep is None:
         alpha = 0.0 if name in COUPLING and name != "partial-ot" else DEFAULT_ALPHA
     if site == "auto":
         site = "pre" if pruning is None else pruning.prefers.site
-    return Recipe(name, features, site, align, norm, convention, alpha, keep, mix, seed, pruning)
+    return Recipe(name, features, site, align, norm, convention, alpha, keep, mix, seed, pruning, ridge_of(refit))
+
+
+def ridge_of(refit: bool | float) -> float:
+    """The strength that an option means: True is the default one, False none."""
+    if isinstance(refit, bool):
+        return RIDGE if refit else 0.0
+    if not isinstance(refit, (int, float)) or not (math.isfinite(refit) and refit > 0):
+        raise OptionError(f"refit={refit!r} must be True, False, or the strength of the ridge, a number above 0")
+    return float(refit)
 
 
 def _own_method(method: Any, known: Sequence[str]) -> PruningMethod:

@@ -3,9 +3,11 @@
 from .apply import Operated, ResizeError, apply, matching_spaces
 from .count import Count, count
 from .norm import analytic, recalibrate
+from .refit import RIDGE, refit_model
 from .verify import verify
 
 __all__ = [
+    "RIDGE",
     "Count",
     "Operated",
     "ResizeError",
@@ -14,5 +16,6 @@ __all__ = [
     "count",
     "matching_spaces",
     "recalibrate",
+    "refit_model",
     "verify",
 ]

@@ -77,7 +77,8 @@ def refit_model(
 def _tell_what_stays(steps: Sequence[Step], survey: Survey, blueprint: Blueprint) -> None:
     """Log the weights that stay as merged, and the norms whose statistics stay; tables have no inputs."""
     refitted = {s.name for s in steps}
-    weights = [b.parameter for space in blueprint for b in space.bindings if b.output_dim is not None]
+    bindings = (b for space in blueprint for b in space.bindings)
+    weights = [b.parameter for b in bindings if b.role == "writes" and b.dim is not None]
     weights += [c.name for c in survey.calls if c.kind == "weight"]
     tables = {n for n in survey.looked_up if not survey.touched[n]}
     left = [n for n in dict.fromkeys(weights) if n not in refitted and n not in tables]

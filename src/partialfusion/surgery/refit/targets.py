@@ -15,6 +15,7 @@ from ...blueprint import Blueprint, Space, named_tensors
 from ...data import feed
 from ...kernels import Plan
 from ...kernels.transform import AxisMap, axis_map
+from ..reach import reaches
 from .listen import Call, Listener
 from .survey import Step
 
@@ -55,11 +56,10 @@ class Union:
         return axis_map(parts, before, after, fixed_weight=self.plan.mix[m])
 
     def support(self, name: str, axis: int) -> np.ndarray:
-        """(length × models) which models write the channels along an axis; all of them, where there is no channel."""
-        table = np.ones((named_tensors(self.fused)[name].shape[axis], self.plan.models), bool)
-        for space, _ in self.blueprints[-1].axes.get(name, {}).get(axis, ()):
-            table[self.layout[space.name].index(name, axis)] = self.plan[space.name].support()[:, None]
-        return table
+        """(length × models) which models reach the positions of an axis."""
+        shape = tuple(named_tensors(self.fused)[name].shape)
+        table = reaches({name: shape}, self.layout, self.plan)[name][axis]
+        return np.ones((shape[axis], self.plan.models), bool) if table is None else table
 
     def fits(self, step: Step) -> bool:
         """Whether one axis of the step's tensor is written and the others are only read: a tied weight is neither."""
