@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -11,13 +12,14 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.errors import CheckpointError, OptionError, TraceError, VerificationError
-from partialfusion.runtime import export
+from partialfusion.runtime import BlockLayer, export
 from partialfusion.runtime.export import export_onnx
 from zoo import STIFF, ZOO, Exhibit, error, identical, mlp, randomised, snapshot
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+BLOCKS = ("mlp", "vgg-bn", "resnet")
 everything = pytest.mark.parametrize("exhibit", [*ZOO.values(), *STIFF.values()], ids=[*ZOO, *STIFF])
 
 
@@ -46,6 +48,20 @@ def test_the_onnx_file_computes_the_fused_model(exhibit: Exhibit, tmp_path: Path
         x = torch.randn(size, *exhibit.shape)
         (found,) = run_onnx(path, x)
         assert error(found, model(x)) < 1e-5
+
+
+@pytest.mark.parametrize("exhibit", [ZOO[name] for name in BLOCKS], ids=BLOCKS)
+@pytest.mark.parametrize("method", ["partial-ot", "cluster"])
+def test_the_onnx_file_computes_the_block_model(exhibit: Exhibit, method: str, tmp_path: Path) -> None:
+    result = pf.fuse([exhibit.model(s) for s in range(3)], exhibit.inputs(), alpha=0.4, method=method)
+    model = pf.to_blocks(result, exhibit.inputs())
+    assert any(isinstance(m, BlockLayer) for m in model.modules())
+    path = export_onnx(model, exhibit.inputs(), tmp_path / "blocks.onnx")
+    x = torch.randn(5, *exhibit.shape)
+    (found,) = run_onnx(path, x)
+    assert error(found, result.model(x)) < 1e-5
+    weights = sum(math.prod(w.dims) for w in onnx.load(path).graph.initializer if len(w.dims) > 1)
+    assert weights < sum(p.numel() for p in result.model.parameters() if p.dim() > 1)
 
 
 @everything
