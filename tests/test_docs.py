@@ -22,8 +22,11 @@ def blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_python_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
-    fusing, pruning = blocks("python")
+def test_python_examples_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fusing, pruning, after = blocks("python")
     scope: dict[str, Any] = {}
     exec(fusing, scope)
     assert isinstance(scope["logits"], torch.Tensor)
@@ -35,6 +38,9 @@ def test_python_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert scope["small"].model.conv1.out_channels == scope["quick"].model.conv1.out_channels == 8
     assert scope["large"].plan["layers.3.0.conv1"].width == 128 + round(0.2 * 128)
     assert "combined" in capsys.readouterr().out
+    exec(after, scope)
+    assert {"fused.safetensors", "fused.onnx"} <= {p.name for p in tmp_path.iterdir()}
+    assert "source 0: ResNet18" in capsys.readouterr().out
 
 
 def test_the_custom_operation_runs() -> None:
