@@ -6,7 +6,7 @@ from .clustering import Clustering, squared_distances
 from .couple import couple, fused_count
 from .exchange import exchange, exchange_of
 from .lloyd import lloyd, lloyd_of
-from .partial import partial_assignment
+from .partial import partial_assignment, partial_assignments
 from .search import cluster, cluster_of
 from .transport import coupling, partial_coupling
 from .ward import stochastic_ward, stochastic_ward_of, ward, ward_of
@@ -26,6 +26,7 @@ __all__ = [
     "lloyd",
     "lloyd_of",
     "partial_assignment",
+    "partial_assignments",
     "partial_coupling",
     "squared_distances",
     "stochastic_ward",
