@@ -51,28 +51,31 @@ def find_candidates(result: Fused) -> dict[str, Candidate]:
     canonical = canonical_names(result.model)
     found = {}
     for path, module in result.model.named_modules():
+        if not isinstance(module, (nn.Linear, _ConvNd)):
+            continue
         weight = module._parameters.get("weight")
-        if isinstance(module, (nn.Linear, _ConvNd)) and weight is not None:
-            shared = len(holders[id(weight)]) > 1
+        if weight is None:
+            obstacle: str | None = "its weight is computed"
+        else:
+            obstacle = "its weight is shared" if len(holders[id(weight)]) > 1 else _obstacle(module, weight)
+        if obstacle:
+            found[path] = Candidate(module, None, Choice(False, obstacle, module.weight.numel()))
+        else:
             name = canonical[f"{path}.weight" if path else "weight"]
-            found[path] = _candidate(module, weight, "its weight is shared" if shared else None, name, result)
-        elif isinstance(module, (nn.Linear, _ConvNd)):
-            found[path] = Candidate(module, None, Choice(False, "its weight is computed", module.weight.numel()))
+            found[path] = _candidate(module, _groups(name, module.weight, result))
     return found
 
 
-def _candidate(layer: nn.Linear | _ConvNd, weight: Tensor, obstacle: str | None, name: str, result: Fused) -> Candidate:
-    size = weight.numel()
-    obstacle = obstacle or _obstacle(layer, weight)
-    if obstacle:
-        return Candidate(layer, None, Choice(False, obstacle, size))
-    groups = _groups(name, weight, result)
-    kept = sum(g.area for g in groups) * math.prod(weight.shape[2:])
-    obstacle = _no_use(groups, kept, size)
-    if obstacle:
-        return Candidate(layer, None, Choice(False, obstacle, size))
+def _candidate(layer: nn.Linear | _ConvNd, groups: Sequence[Group]) -> Candidate:
+    """A layer that can be replaced, by the blocks of its weight."""
+    weight = layer.weight.detach()
+    size, kept = weight.numel(), sum(g.area for g in groups) * math.prod(weight.shape[2:])
+    if kept == size:
+        return Candidate(layer, None, Choice(False, "it has no zero blocks", size))
+    if any(len(g.cols) == 0 for g in groups):
+        return Candidate(layer, None, Choice(False, "some of its channels read nothing", size, kept))
     block = BLOCK_FORMS[type(layer)](layer, groups)
-    if not weight.is_meta and not block.holds(weight.detach()):
+    if not weight.is_meta and not block.holds(weight):
         return Candidate(layer, None, Choice(False, "it is not zero outside its blocks", size, kept))
     return Candidate(layer, block, Choice(True, "it has zero blocks", size, kept))
 
@@ -104,12 +107,3 @@ def _groups(name: str, weight: Tensor, result: Fused) -> list[Group]:
         for n, table in zip(weight.shape[:2], reach[:2], strict=True)
     )
     return row_groups(rows, cols)
-
-
-def _no_use(groups: Sequence[Group], kept: int, size: int) -> str | None:
-    """Why the block form of a layer would be of no use."""
-    if kept == size:
-        return "it has no zero blocks"
-    if any(len(g.cols) == 0 for g in groups):
-        return "some of its channels read nothing"
-    return None

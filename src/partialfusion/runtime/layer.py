@@ -88,16 +88,17 @@ class BlockLayer(nn.Module):
             groups: a partition of its output channels; the weight is zero outside of their columns.
         """
         super().__init__()
-        self.settings = tuple(vars(layer).keys() - vars(nn.Module()).keys())
+        common = vars(nn.Module())
+        self.settings = tuple(name for name in vars(layer) if name not in common)
         for name in self.settings:
             setattr(self, name, getattr(layer, name))
         weight = layer.weight
         self.outputs, self.inputs = weight.shape[:2]
         self.sizes = [len(g.rows) for g in groups]
         rows = np.concatenate([g.rows for g in groups])
-        in_order = bool((np.diff(rows) > 0).all())
+        sorted_already = bool((np.diff(rows) > 0).all())
         for name, index in (("rows", rows), ("order", np.argsort(rows))):
-            held = None if in_order else torch.from_numpy(index).to(weight.device)
+            held = None if sorted_already else torch.from_numpy(index).to(weight.device)
             self.register_buffer(name, held, persistent=False)
         self.bias = cast("nn.Parameter | None", layer.bias)
         parts = zip(self._split(weight), groups, strict=True)
