@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,7 @@ from partialfusion.runtime import (
     to_blocks,
     trial,
 )
+from partialfusion.surgery import apply
 from zoo import STIFF, ZOO, error, identical, randomised
 
 zoo = pytest.mark.parametrize("name", ZOO)
@@ -182,6 +185,20 @@ def test_weights_that_left_their_blocks_stay_dense() -> None:
     model = to_blocks(fusion)
     assert not block_paths(model)
     assert block_report(model)["2"].reason == "it is not zero outside its blocks"
+
+
+def test_channels_that_read_nothing_stay_dense() -> None:
+    """A plan that drops one model's channels from the space that its later channels read."""
+    sources, x = [randomised(middle(), seed) for seed in (0, 1)], torch.randn(4, 10)
+    fusion = pf.fuse(sources, x, alpha=1.0, check=False)
+    gone = np.array([], np.int64)
+    first, second = fusion.plan["0"].pairs
+    first = replace(first, target=gone, source=gone, write=gone.astype(float), read=gone.astype(float))
+    plan = replace(fusion.plan, reductions={**fusion.plan, "0": replace(fusion.plan["0"], pairs=(first, second))})
+    made = apply(sources, [fusion.blueprint] * 2, plan, (x,))
+    model = to_blocks(replace(fusion, model=made.model, plan=plan, layout=made.layout), x)
+    assert block_report(model)["2"].reason == "some of its channels read nothing"
+    assert torch.equal(model(x), made.model(x))
 
 
 def test_attention_and_grouped_convolutions_keep_their_own_forms() -> None:
