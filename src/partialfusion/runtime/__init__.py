@@ -3,7 +3,7 @@
 from .blocks import block_report, dense_state, from_blocks, to_blocks
 from .layer import BlockLayer
 from .layers import BlockConv1d, BlockConv2d, BlockConv3d, BlockLinear
-from .report import Choice, Report
+from .report import Report, Verdict
 
 __all__ = [
     "BlockConv1d",
@@ -11,8 +11,8 @@ __all__ = [
     "BlockConv3d",
     "BlockLayer",
     "BlockLinear",
-    "Choice",
     "Report",
+    "Verdict",
     "block_report",
     "dense_state",
     "from_blocks",

@@ -15,7 +15,7 @@ from ..errors import DataError, OptionError
 from ..surgery.verify import close, culprits
 from .candidates import Candidate, Fused, find_candidates
 from .layer import BlockLayer
-from .report import Choice, Report
+from .report import Report, Verdict
 from .trial import Probe
 
 log = logging.getLogger(__name__)
@@ -46,12 +46,12 @@ def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks
         raise OptionError("mode='auto' times the layers on example inputs: pass example_inputs")
     model = result.model
     candidates = find_candidates(result)
-    choices = {path: c.choice for path, c in candidates.items()}
+    verdicts = {path: c.verdict for path, c in candidates.items()}
     on_meta = any(t.is_meta for t in named_tensors(model).values())
     if example_inputs is not None and not on_meta:
-        choices.update(_tried(model, candidates, as_inputs(example_inputs), timed=mode == "auto"))
-    converted = _replaced(model, _forms(candidates, [p for p, c in choices.items() if c.blocks]))
-    setattr(converted, REPORT, Report(choices))
+        verdicts.update(_tried(model, candidates, as_inputs(example_inputs), timed=mode == "auto"))
+    converted = _replaced(model, _forms(candidates, [p for p, c in verdicts.items() if c.blocks]))
+    setattr(converted, REPORT, Report(verdicts))
     return converted
 
 
@@ -95,8 +95,8 @@ def _forms(candidates: Mapping[str, Candidate], paths: Sequence[str]) -> dict[nn
 
 def _tried(
     model: nn.Module, candidates: Mapping[str, Candidate], inputs: tuple[Any, ...], *, timed: bool
-) -> dict[str, Choice]:
-    """Path → choice for the layers that have a block form, after running them on inputs."""
+) -> dict[str, Verdict]:
+    """Path → verdict for the layers that have a block form, after running them on inputs."""
     try:
         expected = run(model, inputs)
     except Exception as error:
@@ -114,25 +114,25 @@ def _tried(
 
     paths = [p for p, c in candidates.items() if c.block is not None]
     unfit = culprits(paths, passes)
-    choices = {p: replace(candidates[p].choice, blocks=False, reason="the model needs it dense") for p in unfit}
+    verdicts = {p: replace(candidates[p].verdict, blocks=False, reason="the model needs it dense") for p in unfit}
     kept = _forms(candidates, [p for p in paths if p not in unfit])
     probes = {layer: Probe(layer, block, timed=timed) for layer, block in kept.items()}
     run(_replaced(model, probes, share=True), inputs)
     for path in paths:
         if path not in unfit:
-            choices[path] = _judged(candidates[path].choice, probes[candidates[path].layer])
-    return choices
+            verdicts[path] = _judged(candidates[path].verdict, probes[candidates[path].layer])
+    return verdicts
 
 
-def _judged(choice: Choice, probe: Probe) -> Choice:
-    """The choice for a layer after the model ran with a probe in its place."""
+def _judged(verdict: Verdict, probe: Probe) -> Verdict:
+    """The verdict for a layer after the model ran with a probe in its place."""
     if not probe.calls:
-        return replace(choice, blocks=False, reason="the model does not call it as a module")
+        return replace(verdict, blocks=False, reason="the model does not call it as a module")
     if not probe.timed:
-        return choice
+        return verdict
     faster = probe.block_seconds < probe.dense_seconds
     return replace(
-        choice,
+        verdict,
         blocks=faster,
         reason="blocks were faster" if faster else "dense was faster",
         dense_seconds=probe.dense_seconds,

@@ -17,7 +17,7 @@ from ..surgery.reach import reaches
 from .geometry import Group, row_groups
 from .layer import BlockLayer
 from .layers import BLOCK_FORMS
-from .report import Choice
+from .report import Verdict
 
 
 class Fused(Protocol):
@@ -35,11 +35,11 @@ class Fused(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A linear or convolution layer of the model, its block form where it can have one, and the choice so far."""
+    """A linear or convolution layer of the model, its block form where it can have one, and the verdict so far."""
 
     layer: nn.Module
     block: BlockLayer | None
-    choice: Choice
+    verdict: Verdict
 
 
 def find_candidates(result: Fused) -> dict[str, Candidate]:
@@ -59,7 +59,7 @@ def find_candidates(result: Fused) -> dict[str, Candidate]:
         else:
             obstacle = "its weight is shared" if len(holders[id(weight)]) > 1 else _obstacle(module, weight)
         if obstacle:
-            found[path] = Candidate(module, None, Choice(False, obstacle, module.weight.numel()))
+            found[path] = Candidate(module, None, Verdict(False, obstacle, module.weight.numel()))
         else:
             name = canonical[f"{path}.weight" if path else "weight"]
             found[path] = _candidate(module, _groups(name, module.weight, result))
@@ -71,13 +71,13 @@ def _candidate(layer: nn.Linear | _ConvNd, groups: Sequence[Group]) -> Candidate
     weight = layer.weight.detach()
     size, kept = weight.numel(), sum(g.area for g in groups) * math.prod(weight.shape[2:])
     if kept == size:
-        return Candidate(layer, None, Choice(False, "it has no zero blocks", size))
+        return Candidate(layer, None, Verdict(False, "it has no zero blocks", size))
     if any(len(g.cols) == 0 for g in groups):
-        return Candidate(layer, None, Choice(False, "some of its channels read nothing", size, kept))
+        return Candidate(layer, None, Verdict(False, "some of its channels read nothing", size, kept))
     block = BLOCK_FORMS[type(layer)](layer, groups)
     if not weight.is_meta and not block.holds(weight):
-        return Candidate(layer, None, Choice(False, "it is not zero outside its blocks", size, kept))
-    return Candidate(layer, block, Choice(True, "it has zero blocks", size, kept))
+        return Candidate(layer, None, Verdict(False, "it is not zero outside its blocks", size, kept))
+    return Candidate(layer, block, Verdict(True, "it has zero blocks", size, kept))
 
 
 def _obstacle(layer: nn.Module, weight: Tensor) -> str | None:

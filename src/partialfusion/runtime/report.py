@@ -9,7 +9,7 @@ from ..text import table
 
 
 @dataclass(frozen=True)
-class Choice:
+class Verdict:
     """What became of one linear or convolution layer.
 
     Attributes:
@@ -29,19 +29,19 @@ class Choice:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Mapping[str, Choice]):
+class Report(Mapping[str, Verdict]):
     """Path of a layer → what became of it, for all linear and convolution layers of a model. Prints as a table."""
 
-    choices: Mapping[str, Choice]
+    verdicts: Mapping[str, Verdict]
 
-    def __getitem__(self, layer: str) -> Choice:
-        return self.choices[layer]
+    def __getitem__(self, layer: str) -> Verdict:
+        return self.verdicts[layer]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.choices)
+        return iter(self.verdicts)
 
     def __len__(self) -> int:
-        return len(self.choices)
+        return len(self.verdicts)
 
     def __repr__(self) -> str:
         return str(self)
