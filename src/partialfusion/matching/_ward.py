@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.coupling import Bools, Floats, Ints
-from ._jit import kernel, seeded, uniform
+from ._jit import kernel, overwrite, seeded, uniform
 from ._lloyd import settle, space
 
 CHOICES = 5  # row minima among which the stochastic method draws
@@ -55,12 +55,12 @@ def rows_of(squared: Floats, masses: Floats) -> Rows:
 @kernel
 def copy(source: Rows, target: Rows) -> None:
     """Make one set of rows equal to another."""
-    target.costs[:] = source.costs
-    target.masses[:] = source.masses
-    target.least[:] = source.least
-    target.partner[:] = source.partner
-    target.stale[:] = source.stale
-    target.gone[:] = source.gone
+    overwrite(target.costs, source.costs)
+    overwrite(target.masses, source.masses)
+    overwrite(target.least, source.least)
+    overwrite(target.partner, source.partner)
+    overwrite(target.stale, source.stale)
+    overwrite(target.gone, source.gone)
 
 
 @kernel

@@ -26,7 +26,7 @@ def zip_pairs(
 
     A round takes pairs in the order of their correlation, each channel at most once, and leaves the others alone. Where
     that does not get down to k, another round pairs the clusters by the correlation of their mass-weighted means.
-    A constant row correlates with nothing.
+    Constant rows correlate with each other alone: a channel that never varies goes first with another such one.
 
     Args:
         features: (n × d).
@@ -86,7 +86,7 @@ def _correlation(covariance: Floats) -> Floats:
     variance = np.diag(covariance)
     constant = variance <= CONSTANT * variance.max()
     scale = np.where(constant, 0.0, 1.0 / np.sqrt(np.where(constant, 1.0, variance)))
-    return covariance * scale[:, None] * scale[None, :]
+    return covariance * scale[:, None] * scale[None, :] + np.outer(constant, constant)
 
 
 def _paired(correlation: Floats, allowed: Bools, most: int) -> Ints:
