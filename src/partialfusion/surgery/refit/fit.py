@@ -19,15 +19,10 @@ Block = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Affine:
-    """The map x → matrix · x + shift of every group, with the mean and variance of matrix · x on the data.
-
-    Shapes: matrix (groups × outputs × inputs); shift, mean, var (groups × outputs).
-    """
+    """The map x → matrix · x + shift of every group: (groups × outputs × inputs) and (groups × outputs)."""
 
     matrix: Tensor
     shift: Tensor
-    mean: Tensor
-    var: Tensor
 
 
 def blocks(rows: np.ndarray, columns: np.ndarray, device: torch.device) -> list[Block]:
@@ -67,18 +62,13 @@ def fit(
     for rows, columns in parts:
         change = system.solve(residual[:, columns][..., rows], ridge, columns)
         matrix[:, rows[:, None], columns] += change.mT
-    mean = (matrix @ system.x_mean.mT).squeeze(-1)
-    shift = system.t_mean.squeeze(1) - mean if intercept else torch.zeros_like(mean)
-    return Affine(matrix, shift, mean, _energy(system, matrix) / max(1, system.count - 1))
-
-
-def _energy(system: System, matrix: Tensor) -> Tensor:
-    """(groups × outputs) sums of squares of matrix · x."""
-    return (matrix * system.times(matrix.mT).mT).sum(-1).clamp_min(0)
+    shift = (system.t_mean - system.x_mean @ matrix.mT).squeeze(1)
+    return Affine(matrix, shift if intercept else torch.zeros_like(shift))
 
 
 def _spread_like_targets(system: System, merged: Tensor, otherwise: Tensor) -> Tensor:
-    energy = _energy(system, merged)
+    _, var = system.moments(merged)
+    energy = var * max(1, system.count - 1)
     alive = energy > DEAD * (merged.square() @ system.raw[..., None]).squeeze(-1)
     return torch.where(alive, (system.spread / energy).sqrt(), otherwise)
 
@@ -90,28 +80,41 @@ def scale_of(norm: _NormBase) -> Tensor:
     return 1 / std if statistics.scale is None else statistics.scale.detach().double() / std
 
 
-def write(step: Step, found: Affine, merged: Tensor, tensors: Mapping[str, Tensor], norm: _NormBase | None) -> None:
+def write(
+    step: Step, system: System, merged: Tensor, found: Affine, tensors: Mapping[str, Tensor], norm: _NormBase | None
+) -> None:
     """Make a step's weight, bias and norm compute the fitted map.
 
-    Where a norm follows, the rows of the weight keep the length they had: only their direction matters to it.
+    Where a norm follows, the rows of the weight keep the length they had, for only their direction matters to it.
     """
-    shift, mean, var = (t.reshape(-1) for t in (found.shift, found.mean, found.var))
-    if step.name is None:
-        assert norm is not None
-        write_norm(norm, found.matrix.reshape(-1), shift, mean, var)
-        return
-    weight, bias = tensors[step.name], None if step.bias is None else tensors[step.bias]
+    weight = None if step.name is None else tensors[step.name]
+    bias = None if step.bias is None else tensors[step.bias]
     if norm is None:
+        assert weight is not None
         weight.copy_(step.layout.weight(found.matrix, weight))
         if bias is not None:
-            bias.copy_(shift)
+            bias.copy_(found.shift.reshape(-1))
         return
-    before, after = (m.norm(dim=-1) for m in (merged, found.matrix))
-    stretch = torch.where((before > 0) & (after > 0), before / after, 1.0).clamp(1e-12, 1e12)
-    weight.copy_(step.layout.weight(found.matrix * stretch[..., None], weight))
-    stretch = stretch.reshape(-1)
+    if weight is None:
+        rows, scale = merged, found.matrix.squeeze(-1)
+    else:
+        rows, scale = _of_length(found.matrix, merged, keep=norm.weight is not None)
+        weight.copy_(step.layout.weight(rows, weight))
+    scale, shift, mean, var = (t.reshape(-1) for t in (scale, found.shift, *system.moments(rows)))
     offset = torch.zeros_like(shift) if bias is None else bias.to(shift)
-    write_norm(norm, 1 / stretch, shift - offset / stretch, mean * stretch + offset, var * stretch.square())
+    write_norm(norm, scale, shift - scale * offset, mean + offset, var)
+
+
+def _of_length(matrix: Tensor, merged: Tensor, *, keep: bool) -> tuple[Tensor, Tensor]:
+    """Rows with the length of the merged ones, and the (groups × outputs) factors that make them what they were.
+
+    A row that became zero keeps the merged one, with factor zero, if that is wanted: it can still be trained.
+    """
+    before, after = (m.norm(dim=-1) for m in (merged, matrix))
+    gone = (after <= 1e-12 * before) & keep
+    stretch = torch.where((before > 0) & (after > 0) & ~gone, before / after, 1.0)
+    rows = torch.where(gone[..., None], merged, matrix * stretch[..., None])
+    return rows, torch.where(gone, 0.0, 1 / stretch)
 
 
 def write_norm(norm: _NormBase, scale: Tensor, shift: Tensor, mean: Tensor, var: Tensor) -> None:

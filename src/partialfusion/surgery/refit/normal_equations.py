@@ -11,6 +11,8 @@ from torch import Tensor
 LARGEST = 1 << 28
 # A column whose variance is below this part of its mean square does not vary.
 DEAD = 1e-12
+# The merged weights count as much as so many samples, however few there are.
+PRIOR = 10.0
 
 
 class TooLargeError(Exception):
@@ -109,9 +111,15 @@ class System:
         return self.samples.mT @ (self.samples @ v)
 
     def shrinkage(self, ridge: float, columns: Tensor) -> Tensor:
-        """(groups,) the ridge term: this part of the mean diagonal, or so much that nothing moves where all is dead."""
+        """(groups,) the ridge term: this part of the mean diagonal, and that of `PRIOR` samples at the least; so much
+        that nothing moves where all is dead."""
         mean, raw = self.power[:, columns].mean(1), self.raw[:, columns].mean(1)
-        return torch.where(mean > DEAD * raw, ridge * mean, raw + 1.0)
+        return torch.where(mean > DEAD * raw, max(ridge, PRIOR / self.count) * mean, raw + 1.0)
+
+    def moments(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """(groups × outputs) mean and variance of matrix · x; centred equations only."""
+        energy = (matrix * self.times(matrix.mT).mT).sum(-1).clamp_min(0)
+        return (matrix @ self.x_mean.mT).squeeze(-1), energy / max(1, self.count - 1)
 
     def solve(self, rhs: Tensor, ridge: float, columns: Tensor) -> Tensor:
         """(XᵀX + λ)⁻¹ rhs on some of the columns; rhs is (groups × columns × k)."""

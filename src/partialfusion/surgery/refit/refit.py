@@ -138,7 +138,7 @@ def _solve(union: Union, step: Step, equations: NormalEquations | None, ridge: f
     scale = None if norm is None else scale_of(norm).to(merged.device).view(merged.shape[:2])
     found = fit(system, merged, parts, ridge, intercept=step.intercept, scale=scale)
     with torch.no_grad():
-        write(step, found, merged, tensors, norm)
+        write(step, system, merged, found, tensors, norm)
 
 
 def _blocks(union: Union, step: Step, merged: Tensor) -> list[Block]:

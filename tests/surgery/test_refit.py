@@ -1,0 +1,597 @@
+"""Refitting: exact where nothing is to be gained, nearer to the ensemble elsewhere, and the plan's zeros stay."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import partialfusion as pf
+from partialfusion.blueprint import Blueprint, named_tensors
+from partialfusion.checks import conformed
+from partialfusion.errors import DataError, OptionError
+from partialfusion.fusion import Fusion
+from partialfusion.kernels import KernelPair, Plan, Reduction
+from partialfusion.surgery import apply
+from partialfusion.surgery.count import effective_size
+from partialfusion.surgery.refit import RIDGE, normal_equations, refit_model, schedule
+from partialfusion.surgery.refit.design import Layout, Window, grouped, inputs
+from partialfusion.surgery.refit.fit import fit
+from partialfusion.surgery.refit.normal_equations import NormalEquations
+from zoo import STIFF, ZOO, Exhibit, error, identical, mlp, permuted_twin, randomised, snapshot
+
+TOLERANCE = 1e-4
+zoo = pytest.mark.parametrize("exhibit", ZOO.values(), ids=ZOO.keys())
+everything = pytest.mark.parametrize("exhibit", [*ZOO.values(), *STIFF.values()], ids=[*ZOO, *STIFF])
+
+
+def data_of(exhibit: Exhibit, batches: int = 8) -> list[tuple[Tensor]]:
+    return [(exhibit.inputs(seed + 10),) for seed in range(batches)]
+
+
+def refitted(fused: Fusion, models: Sequence[nn.Module], data: Any, **options: Any) -> nn.Module:
+    first = next(iter(data))
+    blueprints = conformed(models, fused.blueprint, first, equal=False)
+    refit_model(fused.model, fused.layout, models, blueprints, fused.plan, data, **options)
+    return fused.model
+
+
+def outputs(model: nn.Module, data: Sequence[tuple[Tensor]]) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([model(x) for (x,) in data])
+
+
+def ensemble(models: Sequence[nn.Module], mix: Sequence[float], data: Sequence[tuple[Tensor]]) -> Tensor:
+    return torch.stack([w * outputs(m, data) for w, m in zip(mix, models, strict=True)]).sum(0)
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """Mean squared distance relative to the spread of b."""
+    return float((a - b).square().mean() / b.var())
+
+
+def distance_in_size(a: Tensor, b: Tensor) -> float:
+    """Mean squared distance relative to the mean square of b."""
+    return float((a - b).square().mean() / b.square().mean().clamp_min(1e-12))
+
+
+@cache
+def traced(exhibit: Exhibit) -> Blueprint:
+    return pf.trace(exhibit.model(0), exhibit.inputs())
+
+
+# ---- where there is nothing to gain ----
+
+
+@zoo
+@pytest.mark.parametrize("mix", [(0.5, 0.5), (0.8, 0.2)])
+def test_the_ensemble_stays_the_ensemble(exhibit: Exhibit, mix: tuple[float, float]) -> None:
+    models, data = [exhibit.model(0), exhibit.model(1)], data_of(exhibit)
+    for convention in ("value", "mass"):
+        fused = pf.fuse(models, data[0], alpha=1.0, mix=mix, convention=convention, blueprint=traced(exhibit))
+        assert error(outputs(refitted(fused, models, data), data), ensemble(models, mix, data)) < TOLERANCE
+
+
+@everything
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_a_model_with_itself_or_a_twin_stays_itself(exhibit: Exhibit, alpha: float) -> None:
+    model, data = exhibit.model(0), data_of(exhibit)
+    twin = permuted_twin(model, data[0][0], seed=5)
+    for models in ([model, model], [twin, model], [twin, model, model]):
+        fused = pf.fuse(models, data[0], alpha=alpha, blueprint=traced(exhibit))
+        assert error(outputs(refitted(fused, models, data), data), outputs(model, data)) < TOLERANCE
+
+
+def test_a_twin_is_restored_whatever_the_statistics_were() -> None:
+    """Statistics measured on a few samples are wrong; the targets are those of the sources."""
+    exhibit = ZOO["resnet"]
+    model, data = exhibit.model(0), data_of(exhibit)
+    models = [permuted_twin(model, data[0][0], seed=3), model]
+    fused = pf.fuse(models, data[0], alpha=0.3, data=[(5 * data[0][0] + 1,)], features="weights")
+    assert error(outputs(fused.model, data), outputs(model, data)) > 0.1
+    assert error(outputs(refitted(fused, models, data), data), outputs(model, data)) < TOLERANCE
+
+
+# ---- where there is ----
+
+
+@everything
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+def test_outputs_come_nearer_to_the_ensemble(exhibit: Exhibit, alpha: float) -> None:
+    models, data, mix = [exhibit.model(0), exhibit.model(1)], data_of(exhibit), (0.4, 0.6)
+    fused = pf.fuse(models, data[0], alpha=alpha, mix=mix, data=data, blueprint=traced(exhibit))
+    goal = ensemble(models, mix, data)
+    before = distance(outputs(fused.model, data), goal)
+    assert distance(outputs(refitted(fused, models, data), data), goal) < 0.7 * before
+
+
+@zoo
+def test_three_models_and_unequal_widths(exhibit: Exhibit) -> None:
+    data = data_of(exhibit)
+    for models in (
+        [exhibit.model(seed) for seed in range(3)],
+        [exhibit.model(0, exhibit.widths[1]), exhibit.model(1)],
+    ):
+        mix = [1 / len(models)] * len(models)
+        fused = pf.fuse(models, data[0], alpha=0.3, data=data, blueprint=traced(exhibit))
+        goal = ensemble(models, mix, data)
+        before = distance(outputs(fused.model, data), goal)
+        assert distance(outputs(refitted(fused, models, data), data), goal) < 0.7 * before
+
+
+def clusters(blueprint: Blueprint, models: int, share: float, seed: int = 0) -> Plan:
+    """Every elastic space in random clusters over the channels of all models, some of them of one model alone."""
+    rng = np.random.default_rng(seed)
+    reductions = {}
+    for space in blueprint:
+        n = space.width
+        if space.kind != "elastic":
+            pairs = [KernelPair.identity(n, write=1 / models) for _ in range(models)]
+        else:
+            targets = max(1, round(share * n * models))
+            target = rng.permutation(
+                np.concatenate([np.arange(targets), rng.integers(targets, size=n * models - targets)])
+            )
+            weight = (1 / np.bincount(target))[target]
+            pairs = [
+                KernelPair(
+                    target[m * n : (m + 1) * n], np.arange(n), weight[m * n : (m + 1) * n], np.ones(n), targets, n
+                )
+                for m in range(models)
+            ]
+        world = tuple(KernelPair.identity(n) for _ in range(models))
+        reductions[space.name] = Reduction(tuple(pairs), 0, (pairs[0].targets,) * models, world)
+    return Plan(reductions, (1 / models,) * models)
+
+
+def deletions(blueprint: Blueprint, share: float, seed: int = 0) -> Plan:
+    """One model that keeps some channels of every elastic space."""
+    rng = np.random.default_rng(seed)
+    reductions = {}
+    for space in blueprint:
+        n = space.width
+        kept = (
+            np.sort(rng.choice(n, max(1, round(share * n)), replace=False)) if space.kind == "elastic" else np.arange(n)
+        )
+        ones = np.ones(len(kept))
+        pair = KernelPair(np.arange(len(kept)), kept, ones, ones, len(kept), n)
+        reductions[space.name] = Reduction((pair,), 0, (len(kept),), (KernelPair.identity(n),))
+    return Plan(reductions, (1.0,))
+
+
+@zoo
+@pytest.mark.parametrize("kind", ["cluster one", "cluster two", "delete"])
+def test_plans_of_clusters_and_deletions(exhibit: Exhibit, kind: str) -> None:
+    models, data = [exhibit.model(0), exhibit.model(1)], data_of(exhibit)
+    blueprint = traced(exhibit)
+    if kind != "cluster two":
+        models = models[:1]
+    plan = deletions(blueprint, 0.6) if kind == "delete" else clusters(blueprint, len(models), 0.6)
+    operated = apply(models, [blueprint] * len(models), plan, data[0])
+    goal = ensemble(models, plan.mix, data)
+    before = distance(outputs(operated.model, data), goal)
+    refit_model(operated.model, operated.layout, models, [blueprint] * len(models), plan, data)
+    assert distance(outputs(operated.model, data), goal) < 0.7 * before
+
+
+# ---- what must not change ----
+
+
+@zoo
+def test_zero_blocks_stay_zero(exhibit: Exhibit) -> None:
+    models, data = [exhibit.model(seed) for seed in range(3)], data_of(exhibit)
+    fused = pf.fuse(models, data[0], alpha=0.5, blueprint=traced(exhibit))
+    zeros = {name: t == 0 for name, t in named_tensors(fused.model).items()}
+    refitted(fused, models, data)
+    for name, tensor in fused.model.named_parameters():
+        if tensor.dim() > 1:
+            assert bool((tensor[zeros[name]] == 0).all()), name
+            size = effective_size(name, tuple(tensor.shape), fused.blueprint, fused.plan)
+            assert int((tensor != 0).sum()) <= size
+
+
+@everything
+def test_sources_modes_and_random_state_stay(exhibit: Exhibit) -> None:
+    models, data = [exhibit.model(0).train(), exhibit.model(1)], data_of(exhibit, 3)
+    before = [snapshot(m) for m in models]
+    results = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        state = torch.random.get_rng_state()
+        fused = pf.fuse(models, data[0], alpha=0.4, blueprint=traced(exhibit))
+        fused.model.train()
+        next(iter(fused.model.children())).eval()
+        modes = [m.training for m in fused.model.modules()]
+        flags = [p.requires_grad for p in fused.model.parameters()]
+        results.append(refitted(fused, models, data))
+        assert torch.equal(torch.random.get_rng_state(), state)
+        assert modes == [m.training for m in fused.model.modules()]
+        assert flags == [p.requires_grad for p in fused.model.parameters()]
+    assert all(identical(state, model) for state, model in zip(before, models, strict=True))
+    assert models[0].training
+    assert not models[1].training
+    assert identical(snapshot(results[0]), results[1])
+
+
+# ---- one layer against NumPy ----
+
+
+def ridge_oracle(x: np.ndarray, t: np.ndarray, anchor: np.ndarray, ridge: float, intercept: bool) -> np.ndarray:
+    """(outputs × inputs) by NumPy's least squares on rows for the shrinkage below the samples."""
+    if intercept:
+        x, t = x - x.mean(0), t - t.mean(0)
+    root = np.sqrt(max(ridge, normal_equations.PRIOR / len(x)) * np.mean(np.sum(x**2, 0)))
+    rows = np.concatenate([x, root * np.eye(x.shape[1])])
+    return np.linalg.lstsq(rows, np.concatenate([t, root * anchor.T]), rcond=None)[0].T
+
+
+def design_by_probing(layer: Callable[[Tensor], Tensor], shape: Sequence[int]) -> np.ndarray:
+    """(samples × entries): what every single entry of a weight contributes to the first output channel."""
+    columns = []
+    for entry in range(int(np.prod(shape))):
+        weight = torch.zeros(int(np.prod(shape)), dtype=torch.float64)
+        weight[entry] = 1.0
+        columns.append(layer(weight.view(*shape)).movedim(1, -1).flatten().numpy())
+    return np.stack(columns, 1)
+
+
+LINEAR_MAPS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "linear": (nn.Linear(6, 5), (40, 6)),
+    "linear on sequences": (nn.Linear(6, 5), (8, 7, 6)),
+    "conv1d": (nn.Conv1d(6, 5, 3, padding=2, dilation=2), (6, 6, 9)),
+    "conv2d": (nn.Conv2d(6, 5, 3, padding=1), (4, 6, 5, 5)),
+    "strided": (nn.Conv2d(6, 5, (3, 2), stride=(2, 3), padding=(2, 1)), (6, 6, 9, 8)),
+    "dilated": (nn.Conv2d(6, 5, 3, padding=2, dilation=(2, 1)), (6, 6, 7, 6)),
+    "same": (nn.Conv2d(6, 5, (2, 3), padding="same"), (6, 6, 5, 5)),
+    "reflected": (nn.Conv2d(6, 5, 3, padding=1, padding_mode="reflect"), (5, 6, 5, 5)),
+    "conv3d": (nn.Conv3d(6, 5, 2, padding=1), (4, 6, 3, 4, 3)),
+    "transposed": (nn.ConvTranspose2d(6, 5, 3, stride=2, padding=1, output_padding=1), (5, 6, 4, 4)),
+    "transposed, dilated": (nn.ConvTranspose1d(6, 5, 3, stride=3, padding=5, dilation=2), (9, 6, 9)),
+}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", LINEAR_MAPS)
+def test_the_last_layer_is_the_ridge_solution(kind: str, bias: bool) -> None:
+    """The first layer is a pointwise map of the input, which merging gets right; the second one is fitted."""
+    layer, shape = LINEAR_MAPS[kind]
+    channels = 1 if isinstance(layer, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d)) else -1
+
+    def build(seed: int) -> nn.Module:
+        first: nn.Module = nn.Linear(3, 6)
+        if channels == 1:
+            first = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}[len(shape)](3, 6, 1)
+        second = copy.deepcopy(layer)
+        if not bias:
+            second.register_parameter("bias", None)
+        return randomised(nn.Sequential(first, nn.Tanh(), second).double(), seed)
+
+    generator = torch.Generator().manual_seed(1)
+    inner = [3 if d == channels % len(shape) else n for d, n in enumerate(shape)]
+    x = torch.randn(inner, generator=generator, dtype=torch.float64)
+    models, ridge = [build(0), build(1)], 0.05
+    fused = pf.fuse(models, x, alpha=0.5)
+    merged = fused.model[2].weight.detach().clone()
+    refitted(fused, models, [(x[:3],), (x[3:],)], ridge=ridge)
+
+    second = fused.model[2]
+    turned = isinstance(second, (nn.ConvTranspose1d, nn.ConvTranspose2d))
+    with torch.no_grad():
+        hidden = fused.model[1](fused.model[0](x))
+        goal = ((models[0](x) + models[1](x)) / 2).movedim(channels, -1).flatten(0, -2).numpy()
+    one = list(second.weight.shape)
+    one[1 if turned else 0] = 1
+
+    def probe(weight: Tensor) -> Tensor:
+        with torch.no_grad():
+            if isinstance(second, nn.Linear):
+                return F.linear(hidden, weight).movedim(-1, 1)
+            if turned:
+                function = {3: F.conv_transpose1d, 4: F.conv_transpose2d}[len(shape)]
+                return function(
+                    hidden, weight, None, second.stride, second.padding, second.output_padding, 1, second.dilation
+                )
+            return second._conv_forward(hidden, weight, None)
+
+    design = design_by_probing(probe, one)
+    rows = lambda w: w.movedim(1 if turned else 0, 0).flatten(1).numpy()  # noqa: E731
+    expected = ridge_oracle(design, goal, rows(merged), ridge, bias)
+    assert rows(second.weight.detach()) == pytest.approx(expected, abs=1e-8)
+    if bias:
+        shift = goal.mean(0) - expected @ design.mean(0)
+        assert second.bias.detach().numpy() == pytest.approx(shift, abs=1e-8)
+
+
+# ---- parts of the machinery ----
+
+
+@pytest.mark.parametrize("groups", [2, 6])
+def test_groups_are_fitted_one_by_one(groups: int) -> None:
+    """Against a regression per group, designs by probing the convolution itself."""
+    generator = torch.Generator().manual_seed(0)
+    draw = lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    x, merged, goal = draw(5, 6, 6, 5), draw(12, 6 // groups, 3, 2), draw(5, 12, 3, 4)
+    options = {"stride": (2, 1), "padding": (1, 0), "groups": groups}
+    layout, window = Layout(0, -3, groups), Window.convolution((3, 2), (2, 1), (1, 0), 1)
+    equations = NormalEquations(intercept=True)
+    rows = layout.rows(goal)
+    (design,) = inputs(layout, window, x, None)
+    equations.add(design, grouped(rows, groups))
+    whole = torch.arange(12 // groups), torch.arange(design.shape[2])
+    found = fit(equations.system(), layout.matrix(merged), [whole], 0.1, intercept=True, scale=None)
+    weight = layout.weight(found.matrix, merged)
+    per = 12 // groups
+    for g in range(groups):
+
+        def probe(entry: Tensor, g: int = g) -> Tensor:
+            full = torch.zeros_like(merged)
+            full[g * per] = entry[0]
+            return F.conv2d(x, full, **options)[:, g * per : g * per + 1]  # type: ignore[arg-type]
+
+        own = design_by_probing(probe, (1, 6 // groups, 3, 2))
+        part = slice(g * per, (g + 1) * per)
+        expected = ridge_oracle(own, rows[:, part].numpy(), merged[part].flatten(1).numpy(), 0.1, True)
+        assert weight[part].flatten(1).numpy() == pytest.approx(expected, abs=1e-10)
+        shift = rows[:, part].mean(0).numpy() - expected @ own.mean(0)
+        assert found.shift[g].numpy() == pytest.approx(shift, abs=1e-10)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("samples", [5, 30])
+def test_fewer_samples_than_inputs_are_solved_in_the_dual(
+    samples: int, intercept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, t = (torch.randn(2, samples, n, generator=generator, dtype=torch.float64) + 1 for n in (12, 3))
+    merged = torch.randn(2, 3, 12, generator=generator, dtype=torch.float64)
+    parts = [(torch.tensor([0, 2]), torch.arange(12)), (torch.tensor([1]), torch.tensor([0, 3, 4, 7]))]
+    found = []
+    for largest in (1 << 28, 2 * 12 * samples):  # the second leaves no room for products of 30 samples
+        monkeypatch.setattr(normal_equations, "LARGEST", largest if samples == 30 else 1 << 28)
+        equations = NormalEquations(intercept=intercept)
+        for chunk in range(0, samples, 4):
+            equations.add(x[:, chunk : chunk + 4], t[:, chunk : chunk + 4])
+        system = equations.system()
+        assert (system.gram is None) == (samples == 5)
+        found.append(fit(system, merged, parts, 0.1, intercept=intercept, scale=None))
+    for g in range(2):
+        rows, t_rows = x[g].numpy(), t[g].numpy()
+        expected = merged[g].numpy().copy()
+        expected[[0, 2]] = ridge_oracle(rows, t_rows[:, [0, 2]], expected[[0, 2]], 0.1, intercept)
+        own = [0, 3, 4, 7]
+        rest = np.delete(np.arange(12), own)
+        left = t_rows[:, [1]] - rows[:, rest] @ merged[g, 1, rest].numpy()[:, None]
+        expected[1, own] = ridge_oracle(rows[:, own], left, expected[[1]][:, own], 0.1, intercept)[0]
+        for affine in found:
+            assert affine.matrix[g].numpy() == pytest.approx(expected, abs=1e-9)
+
+
+class Again(nn.Module):
+    """A weight that is used on two inputs and whose outputs go nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(3, 8)
+        self.shared = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.shared(torch.tanh(self.first(x))) * self.shared(torch.tanh(self.second(x[:, :3])))
+
+
+def test_a_weight_used_twice_is_fitted_to_both_uses() -> None:
+    models = [randomised(Again(), seed).double() for seed in (0, 1)]
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    fused = pf.fuse(models, x, alpha=0.4)
+    merged = fused.model.shared.weight.detach().clone().numpy()
+    refitted(fused, models, [(x[:25],), (x[25:],)])
+    with torch.no_grad():
+        hidden = lambda m: torch.cat([torch.tanh(m.first(x)), torch.tanh(m.second(x[:, :3]))])  # noqa: E731
+        goal = sum(m.shared(hidden(m)) for m in models).numpy() / 2
+        expected = ridge_oracle(hidden(fused.model).numpy(), goal, merged, RIDGE, True)
+    assert fused.model.shared.weight.detach().numpy() == pytest.approx(expected, abs=1e-8)
+
+
+# ---- norms ----
+
+
+@pytest.mark.parametrize("name", ["vgg-bn", "resnet", "pre-activation", "grouped"])
+def test_norms_get_the_statistics_of_the_data(name: str) -> None:
+    exhibit = ZOO[name]
+    models, data = [exhibit.model(0), exhibit.model(1)], [(torch.cat([exhibit.inputs(seed) for seed in range(64)]),)]
+    model = refitted(pf.fuse(models, (exhibit.inputs(),), alpha=0.4), models, data)
+    before = {n: b.clone() for n, b in model.named_buffers() if "running" in n}
+    expected = outputs(model, data)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.train()
+            module.reset_running_stats()
+            module.momentum = None
+    found = outputs(model, data)
+    for n, after in model.named_buffers():
+        if n in before:
+            assert error(after, before[n]) < 1e-2, n
+    assert error(found, expected) < 1e-2, "training starts where evaluation ended"
+
+
+@pytest.mark.parametrize(("affine", "bias"), [(True, True), (False, True), (False, False)])
+def test_norms_without_parameters_are_folded_in(affine: bool, bias: bool) -> None:
+    def build(seed: int) -> nn.Module:
+        layers = [nn.Linear(6, 9, bias=bias), nn.BatchNorm1d(9, affine=affine), nn.ReLU(), nn.Linear(9, 3)]
+        return randomised(nn.Sequential(*layers), seed)
+
+    data = [(torch.randn(50, 6, generator=torch.Generator().manual_seed(seed)),) for seed in range(3)]
+    for models, alpha in (([build(0), build(1)], 1.0), ([build(0), build(0)], 0.5)):
+        fused = pf.fuse(models, data[0], alpha=alpha, data=data)
+        assert error(outputs(refitted(fused, models, data), data), ensemble(models, (0.5, 0.5), data)) < TOLERANCE
+
+
+def test_a_channel_that_its_norm_switched_off_stays_off() -> None:
+    exhibit = ZOO["resnet"]
+    models, data = [exhibit.model(0), exhibit.model(1)], data_of(exhibit)
+    with torch.no_grad():
+        for model in models:
+            model.layer1[0].bn2.weight.zero_()
+            model.layer1[0].bn2.bias.zero_()
+    fused = pf.fuse(models, data[0], alpha=0.4)
+    merged = fused.model.layer1[0].conv2.weight.clone()
+    model = refitted(fused, models, data)
+    assert bool((model.layer1[0].bn2.weight == 0).all())
+    assert bool((model.layer1[0].bn2.bias == 0).all())
+    assert not bool((model.layer1[0].conv2.weight == 0).all()), "there must be something left to train"
+    assert model.layer1[0].conv2.weight.shape == merged.shape
+
+
+# ---- data ----
+
+
+@everything
+def test_few_samples_and_dead_channels(exhibit: Exhibit) -> None:
+    models = [exhibit.model(0), exhibit.model(1)]
+    with torch.no_grad():
+        for model in models:
+            for tensor in model.parameters():
+                if tensor.dim() > 1:
+                    tensor[:2] = 0.0
+    x = exhibit.inputs(3)
+    for data in ([(x[:1],)], [(x[:2],)], [(torch.zeros_like(x),)]):
+        fused = pf.fuse(models, (x,), alpha=0.4, blueprint=traced(exhibit))
+        model = refitted(fused, models, data)
+        assert all(bool(torch.isfinite(t).all()) for t in named_tensors(model).values() if t.is_floating_point())
+        assert bool(torch.isfinite(model(x)).all())
+        seen = [(data[0][0],)]
+        assert distance_in_size(outputs(model, seen), ensemble(models, (0.5, 0.5), seen)) < 0.1
+
+
+class Shuffled:
+    """Other batches, in another order, each time it is read."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x, self.generator = x, torch.Generator().manual_seed(0)
+
+    def __iter__(self) -> Iterator[tuple[Tensor]]:
+        order = torch.randperm(len(self.x), generator=self.generator)
+        return iter([(part,) for part in self.x[order].split(8)])
+
+
+@pytest.mark.parametrize("name", ["mlp", "vgg-bn", "shared"])
+def test_data_that_is_too_large_to_keep_is_streamed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    exhibit = ZOO[name]
+    models, data = [exhibit.model(0), exhibit.model(1)], data_of(exhibit)
+    x = torch.cat([x for (x,) in data])
+    kept = refitted(pf.fuse(models, data[0], alpha=0.4), models, data)
+    monkeypatch.setattr(schedule, "KEPT", 0)
+    streamed = refitted(pf.fuse(models, data[0], alpha=0.4), models, data)
+    assert identical(snapshot(kept), streamed)
+    shuffled = refitted(pf.fuse(models, data[0], alpha=0.4), models, Shuffled(x))
+    assert error(outputs(shuffled, data), outputs(kept, data)) < TOLERANCE
+    monkeypatch.setattr(schedule, "KEPT", 9 * x[0].numel() * 4 * len(x))  # the batches, and some of the targets
+    some = refitted(pf.fuse(models, data[0], alpha=0.4), models, data)
+    assert identical(snapshot(kept), some)
+
+
+def test_early_layers_are_fitted_on_a_part_of_their_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    exhibit = ZOO["vgg"]
+    models, data = [exhibit.model(0), exhibit.model(1)], data_of(exhibit, 64)
+    goal = ensemble(models, (0.5, 0.5), data)
+    fused = pf.fuse(models, data[0], alpha=0.2)
+    before = distance(outputs(fused.model, data), goal)
+    whole = distance(outputs(refitted(fused, models, data), data), goal)
+    monkeypatch.setattr(schedule, "ENOUGH", 1)
+    monkeypatch.setattr(schedule, "PER_INPUT", 16)
+    part = [refitted(pf.fuse(models, data[0], alpha=0.2), models, data) for _ in range(2)]
+    assert identical(snapshot(part[0]), part[1])
+    found = distance(outputs(part[0], data), goal)
+    assert whole < found < (whole + before) / 2
+
+
+def test_bad_data_and_options_are_named() -> None:
+    exhibit = ZOO["mlp"]
+    models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
+    fused = pf.fuse(models, x)
+    for ridge in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(OptionError, match="ridge"):
+            refitted(fused, models, [(x,)], ridge=ridge)
+    state = snapshot(fused.model)
+    with pytest.raises(DataError, match="no batch"):
+        refit_model(fused.model, fused.layout, models, [fused.blueprint] * 2, fused.plan, [])
+    with pytest.raises(DataError, match="not finite"):
+        refitted(fused, models, [(x.clone().fill_(torch.nan),)])
+    with pytest.raises(DataError, match=r"batch 0 of shapes \[\(4, 9\)\]"):
+        refit_model(fused.model, fused.layout, models, [fused.blueprint] * 2, fused.plan, [(x[:, :9],)])
+    assert identical(state, fused.model)
+
+
+# ---- which weights ----
+
+
+@everything
+def test_every_weight_is_refitted_in_order_and_reported(exhibit: Exhibit, caplog: pytest.LogCaptureFixture) -> None:
+    models, data = [exhibit.model(0), exhibit.model(1)], data_of(exhibit, 2)
+    told: list[tuple[str, int, int]] = []
+    fused = pf.fuse(models, data[0], alpha=0.2, blueprint=traced(exhibit))
+    before = snapshot(fused.model)
+    refitted(fused, models, data, on_progress=lambda *news: told.append(news))
+    assert not warnings_of(caplog)
+    weights = [n for n, p in fused.model.named_parameters() if p.dim() > 1 and n.endswith("weight")]
+    assert set(weights) <= {label for label, _, _ in told}
+    assert [(done, total) for _, done, total in told] == [(k + 1, len(told)) for k in range(len(told))]
+    assert {n for n in weights if torch.equal(fused.model.state_dict()[n], before[n])} == set()
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("partialfusion"))
+
+
+class Odd(nn.Module):
+    """Weights in all kinds of products: turned, from the left, with a bias apart, with a bias in common, looked up."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, width)
+        self.turned, self.plain = nn.Parameter(torch.zeros(width, width)), nn.Parameter(torch.zeros(width, width))
+        self.left, self.shift = nn.Parameter(torch.zeros(width, width)), nn.Parameter(torch.zeros(width))
+        self.one, self.two = nn.Linear(width, width), nn.Linear(width, width)
+        self.two.bias = self.one.bias
+        self.out = nn.Linear(width, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = torch.tanh(self.table(tokens).mean(1) @ self.turned.T)
+        x = torch.tanh(torch.matmul(x, self.plain) + self.shift)
+        x = torch.tanh((self.left @ x.T).T)
+        return self.out(torch.relu(self.one(x)) + torch.relu(self.two(x)))
+
+
+def test_products_of_all_kinds(caplog: pytest.LogCaptureFixture) -> None:
+    models = [randomised(Odd(), seed) for seed in (0, 1)]
+    generator = torch.Generator().manual_seed(0)
+    data = [(torch.randint(7, (16, 5), generator=generator),) for _ in range(4)]
+    fused = pf.fuse(models, data[0], alpha=0.3)
+    before, goal = snapshot(fused.model), ensemble(models, (0.5, 0.5), data)
+    gap = distance(outputs(fused.model, data), goal)
+    model = refitted(fused, models, data)
+    changed = {n for n, t in model.state_dict().items() if not torch.equal(t, before[n])}
+    assert {"turned", "plain", "left", "out.weight", "out.bias"} == changed
+    assert "one.weight, two.weight not refitted" in warnings_of(caplog)
+    assert "table" not in warnings_of(caplog)
+    assert distance(outputs(model, data), goal) < gap
+    itself = pf.fuse([models[0]] * 2, data[0], alpha=0.3)
+    assert error(outputs(refitted(itself, [models[0]] * 2, data), data), outputs(models[0], data)) < TOLERANCE
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_precisions(dtype: torch.dtype) -> None:
+    models = [randomised(mlp(), seed).to(dtype) for seed in (0, 1)]
+    data = [(torch.randn(64, 10, generator=torch.Generator().manual_seed(0)).to(dtype),)]
+    fused = pf.fuse(models, data[0], alpha=0.2)
+    goal = ensemble(models, (0.5, 0.5), data).double()
+    before = distance(outputs(fused.model, data).double(), goal)
+    model = refitted(fused, models, data)
+    assert {p.dtype for p in model.parameters()} == {dtype}
+    assert distance(outputs(model, data).double(), goal) < 0.7 * before
