@@ -12,16 +12,26 @@ from numpy.typing import NDArray
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Sums may be reordered, which lets loops run on whole vectors. Infinity stays legal: it marks what is not there.
-OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "nnan"}}
+FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "nnan"}}
 
 
 def kernel(function: Function) -> Function:
-    """Compile a function on arrays: free of the interpreter's lock, and kept on disk where that is possible."""
+    """Compile a function on arrays for speed."""
+    return _compiled(function, FAST)
+
+
+def exact(function: Function) -> Function:
+    """Compile a function whose comparisons count on sums as they are written."""
+    return _compiled(function, {})
+
+
+def _compiled(function: Function, options: dict[str, Any]) -> Function:
+    """Machine code, free of the interpreter's lock, and kept on disk where that is possible."""
     try:
-        compiled: Function = numba.njit(cache=True, **OPTIONS)(function)
+        found: Function = numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # no directory for the cache can be written
-        compiled = numba.njit(**OPTIONS)(function)
-    return compiled
+        found = numba.njit(nogil=True, **options)(function)
+    return found
 
 
 @kernel

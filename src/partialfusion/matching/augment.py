@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from ..kernels.coupling import Floats, Ints
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+from ._jit import exact
 
 # Columns that a row remembers. Fewer are searched again more often, more take longer to go through.
 NEAREST = 8
 NONE = -1
-
-
-def compiled(function: Function) -> Function:
-    """The function in machine code, kept on disk for the next process where there is a place for it."""
-    njit = import_module("numba").njit
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither the package's directory nor the user's can be written
-        return njit(nogil=True)(function)
 
 
 class Columns(NamedTuple):
@@ -65,7 +53,7 @@ class Rows(NamedTuple):
     beyond: Floats
 
 
-@compiled
+@exact
 def matchings(cost: Floats, sizes: Ints) -> Ints:
     """The cheapest matchings of several sizes.
 
@@ -119,7 +107,7 @@ def matchings(cost: Floats, sizes: Ints) -> Ints:
     return found
 
 
-@compiled
+@exact
 def _search(cost: Floats, i: int, rows: Rows, columns: Columns, level: float) -> tuple[float, int]:
     """The least cost − price of row i outside the forest and its column, a free one among equals; renews `near`."""
     near, values = rows.near[i], rows.cost[i]
@@ -145,7 +133,7 @@ def _search(cost: Floats, i: int, rows: Rows, columns: Columns, level: float) ->
     return least, best
 
 
-@compiled
+@exact
 def _remembered(i: int, rows: Rows, columns: Columns) -> tuple[float, int]:
     """What `_search` gives, among the remembered columns."""
     least, best = np.inf, NONE
@@ -158,13 +146,13 @@ def _remembered(i: int, rows: Rows, columns: Columns) -> tuple[float, int]:
     return least, best
 
 
-@compiled
+@exact
 def _set_key(i: int, key: float, rows: Rows, heap: list[tuple[float, int]]) -> None:
     rows.key[i] = key
     heappush(heap, (key, i))
 
 
-@compiled
+@exact
 def _grow(
     cost: Floats, i: int, j: int, level: float, rows: Rows, columns: Columns, heap: list[tuple[float, int]]
 ) -> None:
@@ -179,7 +167,7 @@ def _grow(
     _set_key(row, min(value, rows.beyond[row]) - rows.lead[row], rows, heap)
 
 
-@compiled
+@exact
 def _match(i: int, j: int, rows: Rows, columns: Columns) -> None:
     """Match row i with the free column j, its parent with the column that i had, and so on up to the root."""
     while j != NONE:
@@ -189,7 +177,7 @@ def _match(i: int, j: int, rows: Rows, columns: Columns) -> None:
         i = columns.parent[j]
 
 
-@compiled
+@exact
 def _release(root: int, level: float, rows: Rows, columns: Columns) -> int:
     """Take a tree out of the forest; returns how many columns it had."""
     count = 0
@@ -204,7 +192,7 @@ def _release(root: int, level: float, rows: Rows, columns: Columns) -> int:
     return count
 
 
-@compiled
+@exact
 def _lower_keys(rows: Rows, columns: Columns, heap: list[tuple[float, int]]) -> None:
     """Columns outside the forest, which have just been in it, may become tight before any other."""
     for i in range(len(rows.root)):
