@@ -76,7 +76,7 @@ def fuse(
             become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged into the others by
             optimal transport). Or an object with settings: pf.Cluster(…), pf.Zip(…), pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes activations
-            when there is data, and both for clustering and "magnitude+ot".
+            when there is data, and both for clustering.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but in generalised pruning post
             for spaces with batch norm and for "zip".
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
@@ -139,7 +139,7 @@ def prune(
             least important are deleted), "magnitude+ot" (and merged into the others by optimal transport); or an
             object with settings: pf.Cluster(…), pf.Zip(…), pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes both when
-            there is data, and activations alone for "zip".
+            there is data, and activations alone for methods other than clustering.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
             norm and for "zip".
         data: batches of inputs, or of (input, label) pairs; labels are not used.

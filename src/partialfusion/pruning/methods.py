@@ -142,7 +142,7 @@ class Magnitude:
     by: Importance = "incoming"
     transport: bool = False
 
-    prefers: ClassVar[Preference] = Preference()
+    prefers: ClassVar[Preference] = Preference("activations")
 
     def __post_init__(self) -> None:
         _known("by", self.by, IMPORTANCE)
