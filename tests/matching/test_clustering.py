@@ -224,8 +224,13 @@ def test_exchange_is_never_worse_and_ends_where_nothing_gains(
     k = len(set(labels))
     found = exchange(x, labels, m)
     check(found, x, k, m)
-    start, slack = inertia(x, labels, m), 1e-7 * inertia(x, np.zeros(len(x)), m)
-    assert found.inertia <= start + 1e-12
+    assert found.inertia <= inertia(x, labels, m) + 1e-12
+    check_that_nothing_gains(found, x, m)
+
+
+def check_that_nothing_gains(found: Clustering, x: np.ndarray, m: np.ndarray) -> None:
+    """No single move and no swap lowers the inertia."""
+    k, slack = len(set(found.labels)), 1e-7 * inertia(x, np.zeros(len(x)), m)
     for i in range(len(x)):
         for j in range(len(x)):
             moved, swapped = found.labels.copy(), found.labels.copy()
@@ -234,6 +239,15 @@ def test_exchange_is_never_worse_and_ends_where_nothing_gains(
             for other in (moved, swapped):
                 if len(set(other)) == k:
                     assert inertia(x, other, m) >= found.inertia - slack
+
+
+@pytest.mark.parametrize("k", [3, 10, 20])
+def test_exchange_and_cluster_end_where_nothing_gains(k: int) -> None:
+    rng = np.random.default_rng(k)
+    x, m = rng.normal(size=(30, 4)), rng.random(30) + 0.05
+    for found in (exchange(x, rng.permutation(np.arange(30) % k), m), cluster(x, k, m)):
+        check(found, x, k, m)
+        check_that_nothing_gains(found, x, m)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -15,7 +15,6 @@ from ._state import (
     copy,
     detach,
     inertia_of,
-    labels_of,
     renew,
     row_of,
     state_of,
@@ -76,7 +75,11 @@ def seen_from(s: State, i: int) -> Floats:
 
 @kernel
 def best_move(s: State, c: int) -> tuple[int, int]:
-    """The channel whose move into or out of cluster c gains most, and its target; −1 where none gains."""
+    """The channel whose move into or out of cluster c gains most, and its target; −1 where none gains.
+
+    A channel that gains less by leaving than any entry cost when it was last searched need not be searched again: the
+    clusters that have changed since are dirty, and look at all channels themselves.
+    """
     best, who, to = 0.0, -1, -1
     cluster, row = s.clusters[c], row_of(s, c)
     for i in range(len(row)):
@@ -87,16 +90,19 @@ def best_move(s: State, c: int) -> tuple[int, int]:
             best, who, to = better, i, c
     i = cluster.first
     while i >= 0:
-        gain, light = s.channels[i].gain, 1.0 / s.masses[i]
-        if gain > best:
+        channel, light = s.channels[i], 1.0 / s.masses[i]
+        if channel.gain > best and channel.gain > channel.entry:
             seen = seen_from(s, i)
+            channel.entry = np.inf
             for b in range(len(seen)):
                 other = s.clusters[b]
                 far = seen[b] * other.inverse
-                better = gain - (far - other.spread) / (light + other.inverse)
-                if better > best and b != c and better * light > TIE * far:
-                    best, who, to = better, i, b
-        i = s.channels[i].next
+                entry = (far - other.spread) / (light + other.inverse)
+                if b != c and entry < channel.entry:
+                    channel.entry = entry
+                    if channel.gain - entry > best and (channel.gain - entry) * light > TIE * far:
+                        best, who, to = channel.gain - entry, i, b
+        i = channel.next
     return who, to
 
 
@@ -211,16 +217,19 @@ def kick(s: State, state: NDArray[np.uint64]) -> None:
 
 
 @kernel
-def rounds(
-    squared: Floats, masses: Floats, labels: Ints, k: int, count: int, state: NDArray[np.uint64]
-) -> tuple[float, Ints]:
-    """A descent from labels (n,), then rounds of kicks and a descent, kept unless they lose: inertia and labels (n,).
-
-    Swaps hardly ever gain where nothing else does and are slow to search, so they are tried at the end only.
-    """
+def settled(squared: Floats, masses: Floats, labels: Ints, k: int) -> State:
+    """The state that a descent from labels (n,) ends in."""
     s = state_of(squared, masses, labels, k)
-    descend(s, False)
-    kept = state_of(squared, masses, labels, k)
+    descend(s, True)
+    return s
+
+
+@kernel
+def rounds(s: State, kept: State, count: int, state: NDArray[np.uint64]) -> None:
+    """Rounds of a few kicks and a descent, taken back where they lose; kept is a state of the problem to work in.
+
+    Swaps hardly ever gain where nothing else does and are slow to search, so they are left to the end.
+    """
     copy(s, kept)
     lowest = inertia_of(s)
     for _ in range(count):
@@ -233,5 +242,3 @@ def rounds(
             copy(s, kept)
         else:
             copy(kept, s)
-    descend(s, True)
-    return inertia_of(s), labels_of(s)

@@ -21,6 +21,7 @@ CHANNEL = np.dtype(
         ("next", np.int64),  # the next channel of the same cluster, −1 after the last
         ("reach", np.float64),  # Σ m_j D_ij over its cluster
         ("gain", np.float64),  # by how much the inertia falls when it leaves its cluster; 0 where it is alone
+        ("entry", np.float64),  # by how much it at least grows when it enters another that has not changed since
     ]
 )
 CLUSTER = np.dtype(
@@ -60,6 +61,7 @@ def state_of(squared: Floats, masses: Floats, labels: Ints, k: int) -> State:
         s.clusters[c].first, s.clusters[c].count, s.clusters[c].partner = -1, 0, -1
     for i in range(len(labels)):
         attach(s, i, labels[i])
+        s.channels[i].entry = 0.0
     for c in range(k):
         renew(s, c)
     return s

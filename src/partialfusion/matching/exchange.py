@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from .clustering import Clustering, Problem, checked_labels, checked_square, in_order, squared_distances
@@ -20,8 +19,8 @@ def exchange(features: ArrayLike, labels: ArrayLike, masses: ArrayLike | None = 
 
 def exchange_of(squared: ArrayLike, labels: ArrayLike, masses: ArrayLike | None = None) -> Clustering:
     """`exchange` on squared distances (n × n)."""
-    from ._jit import seeded
-    from ._search import rounds
+    from ._search import settled
+    from ._state import labels_of
 
     start = in_order(checked_labels(labels, len(checked_square(squared, "squared distances"))))
     k = int(start.max()) + 1
@@ -29,6 +28,5 @@ def exchange_of(squared: ArrayLike, labels: ArrayLike, masses: ArrayLike | None 
     before = problem.clustering(start)
     if problem.trivial is not None:
         return before
-    _, found = rounds(problem.squared, problem.heavy, start, k, 0, seeded(np.uint64(0), 0))
-    after = problem.clustering(found)
+    after = problem.clustering(labels_of(settled(problem.squared, problem.heavy, start, k)))
     return after if after.inertia < before.inertia else before

@@ -55,7 +55,7 @@ def cluster_of(
     on_progress: Progress | None = None,
 ) -> Clustering:
     """`cluster` on squared distances (n × n)."""
-    from . import _search, _ward
+    from . import _search, _state, _ward
     from ._jit import seeded
 
     if not 0.0 <= effort < np.inf:
@@ -73,12 +73,15 @@ def cluster_of(
             labels = _ward.greedy(problem.squared, problem.heavy, k)
         else:
             labels = _ward.drawn(problem.squared, problem.heavy, k, state)
-        inertia, labels = _search.rounds(problem.squared, problem.heavy, labels, k, 0, state)
-        yield Found(inertia, labels, 0)
+        now = _search.settled(problem.squared, problem.heavy, labels, k)
+        kept = _state.state_of(problem.squared, problem.heavy, labels, k)
+        yield Found(_state.inertia_of(now), _state.labels_of(now), 0)
         for first in range(0, rounds, step):
             count = min(step, rounds - first)
-            inertia, labels = _search.rounds(problem.squared, problem.heavy, labels, k, count, state)
-            yield Found(inertia, labels, count)
+            _search.rounds(now, kept, count, state)
+            if first + count == rounds:
+                _search.descend(now, True)
+            yield Found(_state.inertia_of(now), _state.labels_of(now), count)
 
     chains = CHAINS if rounds else 1
     labels, complete = best_of(map(search, range(chains)), chains * rounds, workers=workers, on_progress=on_progress)
