@@ -1,8 +1,13 @@
-"""How the kernels are compiled, and the random numbers they draw."""
+"""How the kernels are compiled, and the random numbers they draw.
+
+Only modules whose name begins with an underscore import Numba, and they are imported at the first use: loading takes a
+good part of a second. Compiling takes some seconds, once; the result stays in __pycache__.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -13,6 +18,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Sums may be reordered, which lets loops run on whole vectors. Infinity stays legal: it marks what is not there.
 FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "nnan"}}
+
+# Numba compiles a kernel anew when its file has changed, not when those it calls have: all their files count as one.
+STAMP = tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in sorted(Path(__file__).parent.glob("_*.py")))
 
 
 def kernel(function: Function) -> Function:
@@ -28,9 +36,13 @@ def exact(function: Function) -> Function:
 def _compiled(function: Function, options: dict[str, Any]) -> Function:
     """Machine code, free of the interpreter's lock, and kept on disk where that is possible."""
     try:
-        found: Function = numba.njit(cache=True, nogil=True, **options)(function)
+        compiled: Any = numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # no directory for the cache can be written
-        found = numba.njit(nogil=True, **options)(function)
+        compiled = numba.njit(nogil=True, **options)(function)
+    stored = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if stored is not None:
+        stored._source_stamp = STAMP
+    found: Function = compiled
     return found
 
 

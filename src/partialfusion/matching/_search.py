@@ -22,9 +22,7 @@ from ._state import (
 
 # An advantage below such a share of the terms it is the difference of is rounding.
 TIE, CLEAR = 1e-12, 1e-9
-STEPS = (
-    100  # most steps of one descent, times the number of channels: it ends far earlier unless rounding makes it turn
-)
+SWEEPS = 10  # most of one descent, per channel: it ends far earlier, and rounding shall not keep it going
 KICKS = 4  # most of one round
 JOINS, LEAVES = 4, 3  # drawn for a kick, of which the best is taken
 
@@ -53,7 +51,7 @@ def swap(s: State, i: int, j: int) -> None:
 
 @kernel
 def regroup(s: State, a: int, b: int, i: int) -> None:
-    """Clusters a and b become one, and channel i of another cluster gets the free label."""
+    """Clusters a and b become one, and channel i, not alone by then, gets the free label."""
     if s.clusters[a].count > s.clusters[b].count:
         a, b = b, a
     while s.clusters[a].first >= 0:
@@ -180,7 +178,7 @@ def swapped(s: State, quiet: Bools) -> bool:
 def descend(s: State, swaps: bool) -> None:
     """Single moves, then regroupings, then swaps, until none gains."""
     quiet = np.zeros(len(s.clusters), np.bool_)
-    for _ in range(STEPS * len(s.channels)):
+    for _ in range(SWEEPS * len(s.channels)):
         moved = False
         for c in range(len(s.clusters)):
             if s.clusters[c].dirty:
@@ -210,7 +208,8 @@ def kick(s: State, state: NDArray[np.uint64]) -> None:
     for _ in range(LEAVES):
         j = below(state, len(s.channels))
         c = s.channels[j].label
-        if s.clusters[c].count > 1 and c != a and c != b and (i < 0 or s.channels[j].gain > s.channels[i].gain):
+        free = s.clusters[c].count > 1 or c in (a, b)
+        if free and (i < 0 or s.channels[j].gain > s.channels[i].gain):
             i = j
     if a >= 0 and i >= 0:
         regroup(s, a, b, i)

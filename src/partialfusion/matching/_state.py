@@ -197,7 +197,10 @@ def best_partner(s: State, c: int) -> int:
 
 @kernel
 def cheapest_join(s: State, without: int) -> tuple[float, int, int]:
-    """The two clusters, none of them `without`, whose merging costs least, and the cost; −1 where there are no two."""
+    """The least cost of merging a cluster with its best partner, and the two; −1 where there are none.
+
+    The cluster `without` and those that would rather be merged with it are passed over.
+    """
     while True:
         best, at = np.inf, -1
         for c in range(len(s.clusters)):

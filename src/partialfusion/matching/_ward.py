@@ -39,14 +39,21 @@ class Rows(NamedTuple):
 
 
 @kernel
+def empty_rows(n: int) -> Rows:
+    """Space for n rows."""
+    costs, masses, least, gone = np.empty((n, n)), np.empty(n), np.empty(n), np.empty(n)
+    return Rows(costs, masses, least, np.empty(n, np.int64), np.empty(n, np.bool_), gone)
+
+
+@kernel
 def rows_of(squared: Floats, masses: Floats) -> Rows:
     """Every channel a cluster: the cost of i and j is m_i m_j / (m_i + m_j) · D_ij."""
     n = len(masses)
-    costs = np.empty((n, n))
+    r = empty_rows(n)
     for i in range(n):
+        r.masses[i], r.gone[i] = masses[i], 0.0
         for j in range(n):
-            costs[i, j] = squared[i, j] * (masses[i] * masses[j] / (masses[i] + masses[j]))
-    r = Rows(costs, masses.copy(), np.empty(n), np.empty(n, np.int64), np.zeros(n, np.bool_), np.zeros(n))
+            r.costs[i, j] = squared[i, j] * (masses[i] * masses[j] / (masses[i] + masses[j]))
     for i in range(n):
         search(r, i)
     return r
@@ -193,7 +200,7 @@ def restarts(
     start: the rows of single channels, the same for all runs.
     """
     n = len(masses)
-    r = rows_of(squared, masses)
+    r = empty_rows(n)
     reach, weight, within = space(n, k)
     best, lowest = np.empty(n, np.int64), np.inf
     for run in range(first, last):

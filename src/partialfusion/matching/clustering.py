@@ -58,7 +58,7 @@ class Problem:
         """Check and normalise what a caller passed; masses None are all one."""
         squared = checked_square(squared, "squared distances")
         n = len(squared)
-        if not 1 <= k <= n:
+        if not 1 <= k <= n or k != int(k):
             raise OptionError(f"cannot make {k} clusters of {n} channels: k must be 1 … {n}")
         squared = np.maximum((squared + squared.T) / 2, 0.0)
         np.fill_diagonal(squared, 0.0)

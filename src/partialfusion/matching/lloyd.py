@@ -65,7 +65,7 @@ def lloyd_of(
     if restarts < 1:
         raise OptionError(f"restarts={restarts}: at least one is needed")
     problem = Problem.of(squared, k, masses)
-    n = len(problem)
+    n, k = len(problem), problem.k
     if start is not None:
         labels = checked_labels(start, n, k)
         _lloyd.settle(problem.squared, problem.heavy, labels, *_lloyd.space(n, k))

@@ -63,7 +63,7 @@ def cluster_of(
     problem = Problem.of(squared, k, masses)
     if (trivial := problem.trivial) is not None:
         return problem.clustering(trivial)
-    n = len(problem)
+    n, k = len(problem), problem.k
     rounds = round(effort * ROUNDS * n)
     step = max(1, WORK // n)
 

@@ -24,7 +24,7 @@ def ward_of(squared: ArrayLike, k: int, masses: ArrayLike | None = None) -> Clus
     from ._ward import greedy
 
     problem = Problem.of(squared, k, masses)
-    return problem.clustering(greedy(problem.squared, problem.heavy, k))
+    return problem.clustering(greedy(problem.squared, problem.heavy, problem.k))
 
 
 def stochastic_ward(
@@ -75,7 +75,7 @@ def stochastic_ward_of(
     problem = Problem.of(squared, k, masses)
     if (labels := problem.trivial) is not None:
         return problem.clustering(labels)
-    n = len(problem)
+    n, k = len(problem), problem.k
     rows = _ward.rows_of(problem.squared, problem.heavy)
     chunk = max(1, int(WORK / (n * n + 20 * n * (n - k))))
 
