@@ -40,11 +40,11 @@ def partial_assignments(cost: Floats, sizes: Sequence[int]) -> list[Matching]:
     Returns:
         for every size, rows (ascending) and columns.
     """
-    cost = np.ascontiguousarray(cost, np.float64)
+    cost = np.require(cost, np.float64, ["C", "W"])  # never written; to Numba a read-only array is another type
     _check(cost, sizes)
     if set(sizes) <= {0, min(cost.shape)}:
         return [assignment(cost) if k else _pairs(np.empty(0, np.int64)) for k in sizes]
-    from .augment import matchings  # loads Numba
+    from ._augment import matchings  # loads Numba
 
     steps = np.unique(np.asarray(sizes, np.int64))
     found = dict(zip(steps.tolist(), map(_pairs, matchings(cost, steps)), strict=True))
@@ -58,7 +58,7 @@ def _check(cost: Floats, sizes: Sequence[int]) -> None:
     for k in sizes:
         if not 0 <= k <= most:
             raise OptionError(f"cannot match {k} pairs in a cost of shape {cost.shape}: k must be 0 … {most}")
-    if not np.isfinite(cost.sum()) and not np.isfinite(cost).all():
+    if not np.isfinite(cost).all():
         raise DataError(f"the cost of shape {cost.shape} holds NaN or infinite entries: every pair needs a finite cost")
 
 
