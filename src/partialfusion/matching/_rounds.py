@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 from typing import NamedTuple
 
 from ..errors import OptionError
@@ -40,45 +41,72 @@ def best_of(
     """
     if workers is not None and workers < 1:
         raise OptionError(f"workers={workers}: at least one is needed; None takes every core")
-    queue = enumerate(searches)
+    crew = _Crew(searches)
+    threads = [Thread(target=crew.work, daemon=True) for _ in range(workers or _cores())]
     best: dict[int, Found] = {}
-    running: dict[Future[Found | None], tuple[int, Search]] = {}
-    done = 0
-    with ThreadPoolExecutor(workers or _cores()) as pool:
-
-        def start(job: tuple[int, Search] | None) -> None:
-            if job is not None:
-                running[pool.submit(next, job[1], None)] = job
-
-        def collect(finished: Iterable[Future[Found | None]]) -> Iterator[tuple[int, Search] | None]:
-            nonlocal done
-            for future in finished:
-                index, search = running.pop(future)
-                found = future.result()
-                if found is None:
-                    yield next(queue, None)
-                else:
-                    done += found.rounds
-                    best[index] = found
-                    yield index, search
-
-        complete = True
-        try:
-            for _ in range(workers or _cores()):
-                start(next(queue, None))
-            while running:
-                before = done
-                for job in list(collect(wait(running, return_when=FIRST_COMPLETED).done)):
-                    start(job)
-                if on_progress is not None and done > before:
+    done, complete = 0, True
+    try:
+        for thread in threads:
+            thread.start()
+        ended = 0
+        while ended < len(threads):
+            result = crew.results.get()
+            if result is None:
+                ended += 1
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                best.update([result])
+                done += result[1].rounds
+                if on_progress is not None and result[1].rounds:
                     on_progress(done, total)
-        except KeyboardInterrupt:
-            complete = False
-            list(collect(wait(running).done))
-            if not best:
-                raise
+    except KeyboardInterrupt:
+        complete = False
+    finally:
+        crew.stop.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+    best.update(crew.left())
+    if not best:
+        raise KeyboardInterrupt
     index = min(best, key=lambda i: (best[i].inertia, i))
     return best[index].labels, complete
+
+
+class _Crew:
+    """Threads that take one search after another and report through a queue.
+
+    The calling thread waits on the queue alone: an interrupt may arrive at any moment and leaves no lock behind.
+    """
+
+    def __init__(self, searches: Iterable[Search]) -> None:
+        self.waiting, self.lock, self.stop = enumerate(searches), Lock(), Event()
+        self.results: SimpleQueue[tuple[int, Found] | BaseException | None] = SimpleQueue()
+
+    def work(self) -> None:
+        """Search until nothing is left to do; None is the last report."""
+        try:
+            while not self.stop.is_set():
+                with self.lock:
+                    index, search = next(self.waiting, (0, None))
+                if search is None:
+                    break
+                for found in search:
+                    self.results.put((index, found))
+                    if self.stop.is_set():
+                        break
+        except BaseException as error:
+            self.results.put(error)
+        finally:
+            self.results.put(None)
+
+    def left(self) -> Iterator[tuple[int, Found]]:
+        """What was reported and not yet read; the threads have ended."""
+        while not self.results.empty():
+            result = self.results.get()
+            if isinstance(result, tuple):
+                yield result
 
 
 def _cores() -> int:
