@@ -42,7 +42,7 @@ FAMILIES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
     "dead channels": dead_channels,
     "few integers": lambda rng, n, m: rng.integers(-2, 3, (n, m)).astype(float),
     "zero or one": lambda rng, n, m: (rng.random((n, m)) < 0.9).astype(float),
-    "constant": lambda rng, n, m: np.full((n, m), rng.normal()),
+    "constant": lambda rng, n, m: np.full((n, m), float(rng.integers(-5, 6))),
     "equal rows": lambda rng, n, m: rng.random((3, m))[rng.integers(0, 3, n)],
     "equal columns": lambda rng, n, m: rng.random((n, 3))[:, rng.integers(0, 3, m)],
     "sums": lambda rng, n, m: np.add.outer(rng.integers(0, 9, n), rng.integers(0, 9, m)).astype(float),

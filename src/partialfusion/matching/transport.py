@@ -13,7 +13,8 @@ MAX_ITERATIONS = 10_000_000
 
 def coupling(cost: Floats, a: Floats, b: Floats) -> Floats:
     """The cheapest coupling of the masses a (n,) and b (m,), which have the same total, as (n × m)."""
-    plan, log = ot.emd(a, b, np.ascontiguousarray(cost), numItermax=MAX_ITERATIONS, log=True)
+    shifted = np.ascontiguousarray(cost) - cost.min()  # the same plan; negative costs can pass for infeasible
+    plan, log = ot.emd(a, b, shifted, numItermax=MAX_ITERATIONS, log=True)
     if log["warning"] is not None:
         raise OptionError(f"optimal transport of shape {cost.shape} did not finish: {log['warning']}")
     return np.asarray(plan)
@@ -35,5 +36,8 @@ def partial_coupling(cost: Floats, a: Floats, b: Floats, mass: float) -> Floats:
     wide = np.zeros((n + 1, m + 1))
     wide[:n, :m] = cost
     wide[n, m] = 2 * np.abs(cost).max() + 1
-    plan = coupling(wide, np.append(a, max(left_b, 0.0)), np.append(b, max(left_a, 0.0)))
+    a, b = np.append(a, left_b), np.append(b, left_a)
+    rows, cols = np.flatnonzero(a > dust), np.flatnonzero(b > dust)  # the simplex stumbles over what weighs nothing
+    plan = np.zeros(wide.shape)
+    plan[np.ix_(rows, cols)] = coupling(wide[np.ix_(rows, cols)], a[rows], b[cols] * (a[rows].sum() / b[cols].sum()))
     return plan[:n, :m]
