@@ -1,0 +1,16 @@
+"""Results as pages: tables and chapters in Markdown, figures as PNG. Knows nothing of how they were measured."""
+
+from .document import Chapter, Entry, Figure, Line, Panel, Table, Value
+from .pages import write_chapter, write_index
+
+__all__ = [
+    "Chapter",
+    "Entry",
+    "Figure",
+    "Line",
+    "Panel",
+    "Table",
+    "Value",
+    "write_chapter",
+    "write_index",
+]

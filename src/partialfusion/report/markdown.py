@@ -1,0 +1,166 @@
+"""Tables, chapters and the index as GitHub Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+
+from .document import INDEX, Chapter, Entry, Figure, Item, Table, Value
+
+NOTHING = "–"
+INLINE_MOST = 2  # columns with numbers of the paper that a table takes beside its own without growing too wide
+
+
+def mean(value: Value) -> str:
+    """What was measured: 87.40 ± 0.31."""
+    shown = _number(value.mean, value.digits)
+    if value.std is None or value.count == 1:
+        return shown
+    return f"{shown} ± {_number(value.std, value.digits)}"
+
+
+def paper(value: Value) -> str:
+    """The paper's number with the digits it was given with."""
+    return NOTHING if value.paper is None else _minus(f"{Decimal(str(value.paper)):,f}")
+
+
+def difference(value: Value) -> str:
+    """Measured minus the paper's, with no more digits than the paper has."""
+    if value.paper is None:
+        return NOTHING
+    exponent = Decimal(str(value.paper)).as_tuple().exponent
+    given = -exponent if isinstance(exponent, int) else 0
+    digits = min(value.digits, max(given, 0))
+    shown = f"{value.mean - value.paper:+,.{digits}f}"
+    return shown[1:] if not re.search(r"[1-9]", shown) else _minus(shown)
+
+
+def inline(value: Value) -> str:
+    """All of it in one cell: 87.40 ± 0.31 (paper 86.9, +0.5)."""
+    shown = mean(value)
+    return shown if value.paper is None else f"{shown} (paper {paper(value)}, {difference(value)})"
+
+
+def table(content: Table) -> str:
+    """The rows as they are; where many columns have numbers of the paper, in three lines: ours, paper, difference."""
+    compared = sum(any(_has_paper(c) for c in column) for column in _columns(content))
+    header, rows = (_stacked if compared > INLINE_MOST else _plain)(content)
+    numeric = [any(isinstance(c, Value) for c in column) for column in _columns(content)]
+    if len(header) > len(numeric):
+        numeric.insert(_lead(content), False)
+    marks = ["---:" if right else "---" for right in numeric]
+    return "\n".join(_row(cells) for cells in (header, marks, *rows))
+
+
+def _plain(content: Table) -> tuple[list[str], list[list[str]]]:
+    return [_cell(c) for c in content.columns], [[_cell(c) for c in row] for row in content.rows]
+
+
+def _stacked(content: Table) -> tuple[list[str], list[list[str]]]:
+    """A column more, after the leading columns of text, says what a line shows."""
+    at = _lead(content)
+    header = [_cell(c) for c in content.columns]
+    rows = []
+    for row in content.rows:
+        ours = [mean(c) if isinstance(c, Value) else _cell(c) for c in row]
+        compared = any(_has_paper(c) for c in row)
+        rows.append([*ours[:at], "ours" if compared else "", *ours[at:]])
+        if compared:
+            for kind, show in (("paper", paper), ("difference", difference)):
+                cells = [show(c) if isinstance(c, Value) else "" for c in row]
+                rows.append([*cells[:at], kind, *cells[at:]])
+    return [*header[:at], "", *header[at:]], rows
+
+
+def _lead(content: Table) -> int:
+    """How many columns stand before the first with a value."""
+    numeric = [any(isinstance(c, Value) for c in column) for column in _columns(content)]
+    return numeric.index(True) if True in numeric else len(numeric)
+
+
+def _columns(content: Table) -> list[list[Item]]:
+    return [[row[k] for row in content.rows] for k in range(len(content.columns))]
+
+
+def _has_paper(item: Item) -> bool:
+    return isinstance(item, Value) and item.paper is not None
+
+
+def legend(content: Table) -> str:
+    """How to read the numbers of a table, in one sentence each; empty where nothing needs saying."""
+    values = [c for row in content.rows for c in row if isinstance(c, Value)]
+    counts = sorted({v.count for v in values if v.std is not None and v.count > 1})
+    said = []
+    if counts:
+        seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        said.append(f"Mean ± standard deviation over {seeds} seeds.")
+    if any(v.paper is not None for v in values):
+        said.append("Differences are ours minus the paper's.")
+    return " ".join(said)
+
+
+def chapter(content: Chapter) -> str:
+    """The page: title, the paper's labels, the text, then each part with its note."""
+    blocks = [f"# {_one_line(content.title)}", f"{_labels(content.paper_labels)}[All results]({INDEX}.md)"]
+    blocks.append(content.text.strip())
+    for part in content.parts:
+        blocks.append(f"## {_one_line(part.title)}")
+        if isinstance(part, Table):
+            blocks += [table(part), f"*{legend(part)}*" if legend(part) else ""]
+        else:
+            blocks.append(f"![{_alt(part)}]({picture_name(content, part)})")
+        blocks.append(part.note.strip())
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def picture_name(content: Chapter, figure: Figure) -> str:
+    """The file of a figure, beside the chapter's page."""
+    return f"{content.name}-{figure.name}.png"
+
+
+def index(entries: Iterable[Entry], *, title: str = "Results", text: str = "") -> str:
+    """The page that lists the chapters."""
+    lines = [("Experiment", "In the paper", "Finding"), ("---", "---", "---")]
+    for entry in entries:
+        labels = ", ".join(f"`{label}`" for label in entry.paper_labels) or NOTHING
+        lines.append((f"[{_cell(entry.title)}]({entry.name}.md)", _cell(labels), _cell(entry.finding)))
+    blocks = [f"# {_one_line(title)}", text.strip(), "\n".join(_row(line) for line in lines)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _labels(labels: Sequence[str]) -> str:
+    return f"In the paper: {', '.join(f'`{label}`' for label in labels)} · " if labels else ""
+
+
+def _alt(figure: Figure) -> str:
+    """Title and panels, for those who do not see the picture."""
+    panels = "; ".join(p.title for p in figure.panels if p.title)
+    text = f"{figure.title}: {panels}" if panels and panels != figure.title else figure.title
+    return re.sub(r"([\[\]\\])", r"\\\1", _one_line(text))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(item: Item) -> str:
+    if item is None:
+        return NOTHING
+    if isinstance(item, Value):
+        return inline(item)
+    text = re.sub(r"(?<!\\)\|", r"\\|", item.strip())
+    return re.sub(r"\s*\n\s*", "<br>", text)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _number(number: float, digits: int) -> str:
+    shown = f"{number:,.{digits}f}"
+    return _minus(shown) if re.search(r"[1-9a-z]", shown) else shown.lstrip("-")
+
+
+def _minus(shown: str) -> str:
+    return shown.replace("-", "−")
