@@ -7,24 +7,25 @@ import math
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
-from .document import Figure, Line, Panel
-from .strokes import Strokes, strokes
+from .document import Figure
+from .panels import draw_panel, shared_edges
+from .strokes import strokes
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
 DPI = 150
-WIDTHS = {1: 6.4, 2: 8.8, 3: 10.8}  # inches by columns of panels; on a page the text shrinks with the width
+WIDTHS = {1: 6.6, 2: 9.0, 3: 10.8}  # inches by columns of panels; on a page the letters shrink with the width
 WIDEST = 12.0
-PANEL_RATIO = 0.82  # height to width
+COLUMNS = 3  # unless the figure says otherwise
+FONT = 10.5  # points
+LETTER = 0.52 * FONT / 72  # inches, of the average letter
+SHORT = 14  # letters of a label that a legend beside the panels takes without squeezing them
 INK, GRID = "#333333", "#e4e4e4"
-FONT = 10.5
-BINS = 30
-FEW = 8  # values that each get a tick
 
 STYLE: Any = {
     "font.size": FONT,
@@ -39,6 +40,7 @@ STYLE: Any = {
     "xtick.color": INK,
     "ytick.color": INK,
     "text.color": INK,
+    "text.parse_math": False,  # a dollar sign in a label is a dollar sign
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -51,6 +53,8 @@ STYLE: Any = {
     "figure.facecolor": "white",
     "axes.facecolor": "white",
     "figure.dpi": DPI,
+    "figure.constrained_layout.w_pad": 0.06,
+    "figure.constrained_layout.h_pad": 0.06,
 }
 
 
@@ -88,77 +92,83 @@ def _matplotlib() -> Iterator[None]:
             yield
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Rows and columns of panels, the legend's place and columns, the size of it all and of a panel in inches."""
+
+    rows: int
+    columns: int
+    below: bool
+    legend_columns: int
+    width: float
+    height: float
+    panel_width: float
+    panel_height: float
+
+
+def layout(figure: Figure) -> Layout:
+    """Short labels stand in a column beside the panels, long ones in rows below them."""
+    columns = min(figure.columns or COLUMNS, len(figure.panels))
+    rows = math.ceil(len(figure.panels) / columns)
+    width = WIDTHS.get(columns, WIDEST)
+    labels = {line.label for panel in figure.panels for line in panel.lines if line.label and not line.is_blank}
+    longest = max(map(len, labels), default=0)
+    below = longest > SHORT
+    beside = 0.0 if below or not labels else 0.7 + longest * LETTER
+    panel_width = (width - beside) / columns - 0.3
+    panel_height = min(0.8 * panel_width, 2.8)
+    height = rows * (panel_height + 0.75)
+    legend_columns = 1
+    if below:
+        most = max(1, int((width - 0.3) / (0.65 + longest * LETTER)))
+        legend_rows = math.ceil(len(labels) / most)
+        legend_columns = math.ceil(len(labels) / legend_rows)  # rows of about equal length
+        height += 0.15 + 0.24 * legend_rows
+    else:
+        height = max(height, 0.4 + 0.24 * len(labels))
+    return Layout(rows, columns, below, legend_columns, width, height, panel_width, panel_height)
+
+
 def _draw(figure: Figure) -> Canvas:
     from matplotlib.figure import Figure as Canvas
 
-    columns = figure.columns or min(len(figure.panels), 3)
-    columns = min(columns, len(figure.panels))
-    rows = math.ceil(len(figure.panels) / columns)
-    width = WIDTHS.get(columns, WIDEST)
-    height = rows * PANEL_RATIO * width / columns
-    canvas = Canvas(figsize=(width, height), layout="constrained")
-    shared = len({panel.y_label for panel in figure.panels}) == 1
-    axes = canvas.subplots(rows, columns, sharey=shared, squeeze=False).ravel()
+    plan = layout(figure)
+    canvas = Canvas(figsize=(plan.width, plan.height), layout="constrained")
+    alike_x, alike_y = (len({getattr(p, name) for p in figure.panels}) == 1 for name in ("x_label", "y_label"))
+    edges = shared_edges(figure.panels) if alike_x else None
+    axes = canvas.subplots(plan.rows, plan.columns, sharex=edges is not None, sharey=alike_y, squeeze=False).ravel()
     look = strokes(figure)
     for k, (ax, panel) in enumerate(zip(axes, figure.panels, strict=False)):
-        _panel(ax, panel, look)
-        ax.set_title(textwrap.fill(panel.title, int(width / columns * 12)))
-        ax.set_xlabel(panel.x_label)
-        if not shared or k % columns == 0:
-            ax.set_ylabel(panel.y_label)
+        ax.set_title(_wrapped(panel.title, plan.panel_width))
+        if not alike_x or k + plan.columns >= len(figure.panels):  # nothing below it
+            ax.set_xlabel(_wrapped(panel.x_label, plan.panel_width))
+            ax.tick_params(labelbottom=True)
+        if not alike_y or k % plan.columns == 0:
+            ax.set_ylabel(_wrapped(panel.y_label, plan.panel_height))
+        draw_panel(ax, panel, look, edges)
     for ax in axes[len(figure.panels) :]:
         ax.remove()
-    _legend(canvas, figure, look)
+    _legend(canvas, plan)
     return canvas
 
 
-def _legend(canvas: Canvas, figure: Figure, look: Strokes) -> None:
+def _wrapped(text: str, inches: float) -> str:
+    """In as many lines as keep the text off its neighbours."""
+    return textwrap.fill(text, int(inches / LETTER))
+
+
+def _legend(canvas: Canvas, plan: Layout) -> None:
+    """One entry a label, whatever the number of panels it occurs in."""
     handles: dict[str, Any] = {}
     for ax in canvas.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles:
-        canvas.legend(list(handles.values()), list(handles), loc="outside right center", frameon=False)
-
-
-def _panel(ax: Axes, panel: Panel, look: Strokes) -> None:
-    lines = [line for line in panel.lines if not line.is_blank]
-    if panel.histogram:
-        _histogram(ax, lines, look)
-    else:
-        for line in lines:
-            _line(ax, line, look)
-    if panel.log_x:
-        ax.set_xscale("log")
-    if not lines:
-        ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center", va="center")
-
-
-def _line(ax: Axes, line: Line, look: Strokes) -> None:
-    import numpy as np
-
-    x, y = np.array(line.x, dtype=float), np.array(line.y, dtype=float)
-    y[~np.isfinite(y)] = np.nan
-    options = look[line]
-    label = line.label or "_"
-    if line.style in ("dashed", "dotted") and len(y) == 1:
-        ax.axhline(y[0], label=label, **options)
-        return
-    ax.plot(x, y, label=label, **options)
-    if line.spread is not None:
-        spread = np.array(line.spread, dtype=float)
-        ax.fill_between(x, y - spread, y + spread, color=options["color"], alpha=0.15, linewidth=0)
-
-
-def _histogram(ax: Axes, lines: list[Line], look: Strokes) -> None:
-    import numpy as np
-
-    values = [np.array([v for v in line.y if math.isfinite(v)]) for line in lines]
-    if not values:
-        return
-    edges = np.histogram_bin_edges(np.concatenate(values), bins=BINS)
-    for line, own in zip(lines, values, strict=True):
-        counts, _ = np.histogram(own, edges)
-        colour = look[line]["color"]
-        ax.stairs(counts, edges, fill=True, color=colour, alpha=0.25)
-        ax.stairs(counts, edges, color=colour, linewidth=1.4, label=line.label or "_")
+        canvas.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center" if plan.below else "outside right center",
+            ncols=plan.legend_columns,
+            frameon=False,
+            handlelength=2.4,
+        )

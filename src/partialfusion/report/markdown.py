@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from .document import INDEX, Chapter, Entry, Figure, Item, Table, Value
 
 NOTHING = "–"
+UNBROKEN = "\u00a0"
 INLINE_MOST = 2  # columns with numbers of the paper that a table takes beside its own without growing too wide
 
 
@@ -43,40 +45,35 @@ def inline(value: Value) -> str:
 
 
 def table(content: Table) -> str:
-    """The rows as they are; where many columns have numbers of the paper, in three lines: ours, paper, difference."""
-    compared = sum(any(_has_paper(c) for c in column) for column in _columns(content))
-    header, rows = (_stacked if compared > INLINE_MOST else _plain)(content)
-    numeric = [any(isinstance(c, Value) for c in column) for column in _columns(content)]
-    if len(header) > len(numeric):
-        numeric.insert(_lead(content), False)
-    marks = ["---:" if right else "---" for right in numeric]
-    return "\n".join(_row(cells) for cells in (header, marks, *rows))
+    """The rows as they are; where many columns have numbers of the paper, these and the difference on lines below."""
+    if not _is_stacked(content):
+        rows = [[_cell(c) for c in row] for row in content.rows]
+    else:
+        if _is_numeric(content)[0]:  # no column of text yet to say what a line shows
+            content = replace(content, columns=("", *content.columns), rows=tuple(("", *row) for row in content.rows))
+        at = _is_numeric(content).index(True) - 1
+        rows = [line for row in content.rows for line in _stacked(row, at)]
+    marks = ["---:" if right else "---" for right in _is_numeric(content)]
+    return "\n".join(_row(cells) for cells in ([_cell(c) for c in content.columns], marks, *rows))
 
 
-def _plain(content: Table) -> tuple[list[str], list[list[str]]]:
-    return [_cell(c) for c in content.columns], [[_cell(c) for c in row] for row in content.rows]
+def _stacked(row: Sequence[Item], at: int) -> list[list[str]]:
+    """Ours, then the paper's and the difference, which column `at` names; numbers do not break in narrow columns."""
+    lines = [[mean(c).replace(" ", UNBROKEN) if isinstance(c, Value) else _cell(c) for c in row]]
+    if any(_has_paper(c) for c in row):
+        for name, show in (("paper", paper), ("difference", difference)):
+            cells = [show(c) if isinstance(c, Value) else "" for c in row]
+            cells[at] = f"*{name}*"
+            lines.append(cells)
+    return lines
 
 
-def _stacked(content: Table) -> tuple[list[str], list[list[str]]]:
-    """A column more, after the leading columns of text, says what a line shows."""
-    at = _lead(content)
-    header = [_cell(c) for c in content.columns]
-    rows = []
-    for row in content.rows:
-        ours = [mean(c) if isinstance(c, Value) else _cell(c) for c in row]
-        compared = any(_has_paper(c) for c in row)
-        rows.append([*ours[:at], "ours" if compared else "", *ours[at:]])
-        if compared:
-            for kind, show in (("paper", paper), ("difference", difference)):
-                cells = [show(c) if isinstance(c, Value) else "" for c in row]
-                rows.append([*cells[:at], kind, *cells[at:]])
-    return [*header[:at], "", *header[at:]], rows
+def _is_stacked(content: Table) -> bool:
+    return sum(any(map(_has_paper, column)) for column in _columns(content)) > INLINE_MOST
 
 
-def _lead(content: Table) -> int:
-    """How many columns stand before the first with a value."""
-    numeric = [any(isinstance(c, Value) for c in column) for column in _columns(content)]
-    return numeric.index(True) if True in numeric else len(numeric)
+def _is_numeric(content: Table) -> list[bool]:
+    return [any(isinstance(c, Value) for c in column) for column in _columns(content)]
 
 
 def _columns(content: Table) -> list[list[Item]]:
@@ -95,8 +92,10 @@ def legend(content: Table) -> str:
     if counts:
         seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         said.append(f"Mean ± standard deviation over {seeds} seeds.")
-    if any(v.paper is not None for v in values):
-        said.append("Differences are ours minus the paper's.")
+    if _is_stacked(content):
+        said.append("Below our numbers stand the paper's and the differences, ours minus the paper's.")
+    elif any(map(_has_paper, values)):
+        said.append("In brackets stand the paper's numbers and the differences, ours minus the paper's.")
     return " ".join(said)
 
 
