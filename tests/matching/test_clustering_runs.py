@@ -63,8 +63,10 @@ def test_an_interrupt_keeps_the_best_so_far(solve: Callable[..., Clustering]) ->
     assert found.inertia == pytest.approx(inertia(x, found.labels), rel=1e-9)
 
 
+# a program started in the background may inherit that SIGINT is ignored: the handler is set first
 INTERRUPTED = """
-import _thread, sys, threading
+import _thread, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import partialfusion, partialfusion.matching
 assert "numba" not in sys.modules, "loaded before it is needed"
 import numpy as np
