@@ -1,0 +1,314 @@
+"""The runner: every cell once, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partialfusion.errors import OptionError, StudyError
+from partialfusion.study.cell import compute, key
+from partialfusion.study.executors import Inline
+from partialfusion.study.runner import executor, run
+from partialfusion.study.store import Store
+from study.sample_cells import Broken, Square, alive, calls, processes, squares, wait_for
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Where cells leave their traces."""
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+def lines(folder: Path, kind: str = "Square") -> list[dict[str, Any]]:
+    """What is in a file, read without the store."""
+    return [json.loads(line) for line in (folder / f"{kind}.jsonl").read_text().splitlines()]
+
+
+def numbers(folder: Path) -> list[int]:
+    found = lines(folder)
+    assert all(line["result"]["square"] == line["config"]["number"] ** 2 for line in found)
+    return sorted(line["config"]["number"] for line in found)
+
+
+@dataclass(frozen=True)
+class Inner:
+    width: int
+
+
+@dataclass(frozen=True)
+class Other:
+    width: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    rate: float
+    inner: Inner | Other
+    steps: tuple[int, ...] = (1, 2)
+
+    def run(self) -> dict[str, Any]:
+        return {}
+
+
+def test_the_key_is_of_the_content_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = (
+        "from test_runner import *; print(key(Outer(0.4, Inner(3))), key(Outer(steps=(3,), inner=Inner(4), rate=1)))"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    for seed in ("0", "1"):
+        env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed}
+        found = subprocess.run([sys.executable, "-c", program], env=env, check=True, capture_output=True, text=True)
+        assert found.stdout.split() == [key(Outer(0.4, Inner(3))), key(Outer(1, Inner(4), (3,)))]
+
+
+def test_the_key_tells_everything_apart() -> None:
+    cells = [
+        Outer(r, i, s) for r in (1, 1.0, True, -1.0) for i in (Inner(3), Other(3), Inner(4)) for s in ((), (1,), (1, 2))
+    ]
+    assert len({key(c) for c in cells}) == len(cells)
+    assert {len(key(c)) for c in cells} == {32}
+    with pytest.raises(StudyError, match="Outer.rate is nan"):
+        key(Outer(float("nan"), Inner(3)))
+    with pytest.raises(StudyError, match=r"Outer.steps\[1\] is of type set"):
+        key(Outer(1.0, Inner(3), (1, set())))  # type: ignore[arg-type]
+
+
+def test_results_are_stored_once_and_reused(trace: Path, results: Path) -> None:
+    cells = squares(5, trace)
+    seen: list[tuple[str, float]] = []
+    first = run([*cells[:3], cells[0], replace(cells[1])], Store(results), Inline())
+    assert (first.computed, first.reused, first.failed) == (3, 0, 0)
+    again = run(cells, Store(results), Inline(), progress=lambda *p: seen.append(p))
+    assert (again.computed, again.reused, again.failed) == (2, 3, 0)
+    assert calls(trace) == dict.fromkeys(range(5), 1)
+    assert numbers(results) == list(range(5))
+    assert seen == [("4 of 5 cells", 0.5), ("5 of 5 cells", 1.0)]
+    assert [Store(results)[c]["square"] for c in cells] == [0, 1, 4, 9, 16]
+    line = lines(results)[0]
+    assert list(line) == sorted(line)
+    assert line["key"] == key(cells[0])
+    assert line["config"] == {"number": 0, "folder": str(trace), "seconds": 0.0, "deaths": 0}
+    assert {"cpu", "cores", "torch"} <= set(line["machine"])
+    with pytest.raises(StudyError, match=r'no result of Square \{.*"number": 77'):
+        Store(results)[Square(77, "")]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_failure_does_not_stop_the_others(workers: int, trace: Path, results: Path) -> None:
+    cells = [Broken("raises"), *squares(3, trace), Broken("nan"), Broken("object"), Broken("unknown")]
+    with executor(workers) as found, pytest.raises(StudyError) as error:
+        run(cells, Store(results), found)
+    text = str(error.value)
+    assert text.startswith("3 computed, 0 reused, 4 failed")
+    assert "and 1 more" in text
+    causes = [
+        'Broken {"how": "raises"}: LocalError: out of luck',
+        "result.loss[1] is nan: only finite numbers",
+        "result.loss is of type object",
+        "KeyError: 'unknown'",
+    ]
+    assert sum(cause in text for cause in causes) == 3
+    assert numbers(results) == [0, 1, 2]
+    assert not (results / "Broken.jsonl").exists()
+
+
+def test_each_process_takes_its_share_of_the_cores(trace: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("partialfusion.study.executors.cores", lambda: 6)
+    cells = squares(1, trace)
+    store = Store(results)
+    with executor(2) as found:
+        run(cells, store, found)
+    assert store[cells[0]]["threads"] == "3"
+    assert "OMP_NUM_THREADS" not in os.environ
+
+
+def test_options_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(OptionError, match="0 or more"), executor(-1):
+        pass
+    with pytest.raises(OptionError, match="exclude each other"), executor(2, "tcp://127.0.0.1:1"):
+        pass
+
+
+# ---- what is killed -------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_killed_costs_nothing(trace: Path, results: Path) -> None:
+    cells = squares(12, trace, seconds=0.2)
+    killed: list[int] = []
+
+    def kill(label: str, done: float) -> None:
+        if not killed and done >= 0.25:
+            killed.append(next(p for p in processes(trace) if alive(p)))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with executor(2) as found:
+        summary = run(cells, Store(results), found, progress=kill)
+    assert killed
+    assert (summary.computed, summary.failed) == (12, 0)
+    assert numbers(results) == list(range(12))
+    assert sum(calls(trace).values()) <= 13
+    assert not any(alive(p) for p in processes(trace))
+
+
+def test_a_cell_that_kills_its_workers_is_a_failure_and_the_only_one(trace: Path, results: Path) -> None:
+    cells = squares(6, trace)
+    cells[0] = replace(cells[0], deaths=2)
+    cells[1] = replace(cells[1], deaths=3)
+    with executor(2) as found, pytest.raises(StudyError, match=r'"number": 1,.*died 3 times.*exit code -9.*memory'):
+        run(cells, Store(results), found)
+    assert numbers(results) == [0, 2, 3, 4, 5]
+    assert calls(trace) == {0: 3, 1: 3, 2: 1, 3: 1, 4: 1, 5: 1}
+
+
+RUN = """
+import signal, sys
+from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from study.sample_cells import squares
+from partialfusion.study.runner import executor, run
+from partialfusion.study.store import Store
+if __name__ == "__main__":
+    results, trace = map(Path, sys.argv[1:])
+    with executor(2) as found:
+        run(squares(40, trace, seconds=0.1), Store(results), found)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, results: Path, trace: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run in a process of its own."""
+    script = tmp_path / "program.py"
+    script.write_text(RUN)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(script), str(results), str(trace)]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_was_stopped_is_taken_up(
+    program: subprocess.Popen[str], number: int, results: Path, trace: Path
+) -> None:
+    file = results / "Square.jsonl"
+    wait_for(lambda: file.exists() and len(file.read_bytes().splitlines()) >= 5)
+    program.send_signal(number)
+    _, errors = program.communicate(timeout=120)
+    assert program.returncode in (-number, 130)
+    if number == signal.SIGINT:
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+    wait_for(lambda: not any(alive(p) for p in processes(trace)))
+    stored, before = set(numbers(results)), calls(trace)
+    assert 5 <= len(stored) < 40
+    assert stored <= set(before)
+
+    cells = squares(40, trace, seconds=0.1)
+    with executor(2) as found:
+        summary = run(cells, Store(results), found)
+    assert (summary.computed, summary.reused) == (40 - len(stored), len(stored))
+    assert numbers(results) == list(range(40))
+    assert all(calls(trace)[n] == before[n] for n in stored)
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tail", ['{"key": "ab', '{"key": "ab"}\n', "\0\0\0\n", "{}", "\xe9"])
+def test_a_torn_last_line_is_dropped_and_cut_off(
+    tail: str, trace: Path, results: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = squares(3, trace)
+    run(cells[:2], Store(results), Inline())
+    file = results / "Square.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole + tail.encode("latin-1"))
+    store = Store(results)
+    assert cells[1] in store
+    assert "unfinished" in caplog.text
+    assert file.read_bytes() != whole
+    run(cells, store, Inline())
+    assert file.read_bytes().startswith(whole)
+    assert numbers(results) == [0, 1, 2]
+
+
+def test_every_cut_of_a_file_is_taken_up(trace: Path, results: Path) -> None:
+    """A file that ends after any of its bytes."""
+    cells = squares(2, trace)
+    run(cells, Store(results), Inline())
+    file = results / "Square.jsonl"
+    whole = file.read_bytes()
+    records = [Store(results).record(c) for c in cells]
+    for size in range(len(whole)):
+        file.write_bytes(whole[:size])
+        store = Store(results)
+        for record in records:
+            store.put(record)
+        assert file.read_bytes() == whole
+
+
+def test_a_damaged_line_inside_is_an_error(trace: Path, results: Path) -> None:
+    cells = squares(2, trace)
+    run(cells, Store(results), Inline())
+    file = results / "Square.jsonl"
+    file.write_text("<<<<<<< ours\n" + file.read_text())
+    with pytest.raises(StudyError, match=r"Square.jsonl, line 1 is not a result"):
+        cells[0] in Store(results)  # noqa: B015
+
+
+def test_of_two_lines_with_one_key_the_first_counts(trace: Path, results: Path) -> None:
+    cell = Square(3, str(trace))
+    run([cell], Store(results), Inline())
+    file = results / "Square.jsonl"
+    file.write_text(file.read_text() + file.read_text().replace('"square": 9', '"square": 10'))
+    assert len(lines(results)) == 2
+    assert Store(results)[cell]["square"] == 9
+
+
+def test_one_run_at_a_time_writes(trace: Path, results: Path) -> None:
+    record = compute(Square(3, str(trace)))
+    store = Store(results)
+    with store.writing():
+        with pytest.raises(StudyError, match="another run is writing"):
+            run([Square(4, str(trace))], Store(results), Inline())
+        store.put(record)
+    assert calls(trace) == {3: 1}
+    run([Square(4, str(trace))], Store(results), Inline())
+    store.put(compute(Square(5, str(trace))))
+    assert numbers(results) == [3, 4, 5]
+
+
+def test_a_full_disk_leaves_no_torn_line(trace: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, write = Store(results), os.write
+    store.put(compute(Square(1, str(trace))))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: write(file, data[:10]))
+        with pytest.raises(OSError, match="no space"):
+            store.put(compute(Square(2, str(trace))))
+    store.put(compute(Square(3, str(trace))))
+    assert numbers(results) == [1, 3]
+
+
+def test_progress_is_told_while_nothing_arrives(trace: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partialfusion.study.runner.TICK", 0.01)
+    told = threading.Event()
+    with executor(1) as found:
+        run(squares(1, trace), Store(results), found, progress=lambda _, done: told.set() if done == 0 else None)
+    assert told.is_set()
