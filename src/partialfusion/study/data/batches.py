@@ -54,7 +54,7 @@ def _rows(raw: bytes, path: Path) -> Images:
     if len(raw) % ROW:
         raise DataError(f"{path} holds {len(raw)} bytes, not a multiple of the {ROW} of a row; copy it again")
     rows = as_bytes(raw).reshape(-1, ROW)
-    return labelled(rows[:, 1:].reshape(-1, *SHAPE), rows[:, 0], str(path))
+    return labelled(rows[:, 1:].contiguous().reshape(-1, *SHAPE), rows[:, 0], str(path))
 
 
 def joined(parts: Sequence[Images]) -> Images:

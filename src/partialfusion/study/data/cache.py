@@ -38,12 +38,14 @@ def read(name: DataName, folder: Path) -> DataSet | None:
     try:
         with reading(file) as stored:
             if sorted(stored.keys()) != sorted(NAMES):
-                raise DataError(f"{file} does not hold {', '.join(NAMES)}")
+                raise DataError(f"it does not hold {', '.join(NAMES)}")
             data = from_tensors(name, {part: stored.get_tensor(part) for part in NAMES})
+        if checksum(data) != PUBLISHED[name].sha256:
+            raise DataError(f"it does not have the checksum of {name}")
     except CheckpointError as error:
-        raise DataError(f"{file} is truncated or not a safetensors file") from error
-    if checksum(data) != PUBLISHED[name].sha256:
-        raise DataError(f"{file} does not have the checksum of {name}")
+        raise DataError(f"{file} is damaged: truncated or not a safetensors file") from error
+    except DataError as error:
+        raise DataError(f"{file} is damaged: {error}") from error
     return data
 
 

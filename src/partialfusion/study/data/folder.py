@@ -54,7 +54,7 @@ FORMS: dict[DataName, tuple[Form, ...]] = {
 def read(name: DataName, folder: Path) -> DataSet:
     """The data set in the first form of it that the folder holds whole."""
     if not folder.is_dir():
-        raise DataError(f"{folder}: there is no such folder to take {name} from; check the name")
+        raise DataError(f"{folder} is not a folder to take {name} from; check the name")
     for form in FORMS[name]:
         for place in form.places:
             found = _found(form, folder / place)
@@ -88,7 +88,7 @@ def _nothing(name: DataName, folder: Path) -> str:
             if found:
                 missing = [file for file in form.files if file not in found]
                 lines.append(f"    {folder / place} lacks {', '.join(missing)}")
-    if name == "cifar10" and any(folder.glob("**/cifar-10-batches-py")):
+    if name == "cifar10" and any((folder / place / "cifar-10-batches-py").is_dir() for place in CIFAR_PLACES):
         lines.append("  cifar-10-batches-py holds pickles, which can run code and are not read")
     lines.append("put the files there, or give no folder to have them fetched")
     return "\n".join(lines)

@@ -46,9 +46,9 @@ def _sheet(path: Path) -> Tensor:
     """uint8 (rows of the sheet × 3 × 32 × 32)."""
     image = pillow()
     try:
-        with image.open(path) as sheet:
+        with image.open(path, formats=["PNG"]) as sheet:
             pixels = np.array(sheet.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow's own for a broken file are among them
+    except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:  # all that Pillow raises
         raise DataError(f"{path} is truncated or not a PNG image ({error}); copy it again") from error
     if pixels.shape[1] != SIDE * SIDE:
         raise DataError(f"{path} is {pixels.shape[1]} pixels wide, a sheet of images {SIDE * SIDE}")
