@@ -140,9 +140,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels in rows of `columns` (all in one row up to three by default), with one legend.
+    """Panels in rows of `columns` (three by default), with one legend.
 
-    Panels share the y axis where all name it alike.
+    Panels share the y axis where all name it alike, and histograms the x axis and its bins likewise: give panels of
+    different scales different labels.
     """
 
     name: str

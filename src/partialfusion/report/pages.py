@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..errors import OptionError
 from ..runtime.files import replacing
 from . import figures, markdown
 from .document import INDEX, Chapter, Entry, Figure, without_twins
@@ -34,6 +35,9 @@ def write_index(entries: Iterable[Entry], folder: Path, *, title: str = "Results
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"{path.parent} cannot be made: {error.strerror}; choose another folder") from error
     with replacing(path) as file:
         file.write(content)

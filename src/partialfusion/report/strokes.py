@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from .document import Figure, Line
@@ -12,27 +13,37 @@ MAP, BRIGHTEST = "viridis", 0.9  # perceptually uniform; its brightest end is ha
 MARKERS = "osD^vPX"
 DASHES: dict[str, Any] = {"line": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.4)), "points": "none"}
 
-Strokes = dict[Line, dict[str, Any]]
 
+@dataclass(frozen=True)
+class Strokes:
+    """How the lines of a figure are drawn; a label looks the same in all panels."""
 
-def strokes(figure: Figure) -> Strokes:
-    """What every line is drawn with, as matplotlib's keyword arguments; a label looks the same in all panels."""
-    lines = [line for panel in figure.panels for line in panel.lines]
-    palette = PALETTE if all(line.colour is None for line in lines) else BESIDE_MAP
-    labels = list(dict.fromkeys(line.label for line in lines if line.colour is None))
-    dotted = list(dict.fromkeys(line.label for line in lines if line.style == "points"))
-    look: Strokes = {}
-    for line in lines:
-        colour = palette[labels.index(line.label) % len(palette)] if line.colour is None else _on_map(line.colour)
+    palette: tuple[str, ...]
+    coloured: tuple[str, ...]  # labels that take a colour of the palette
+    dotted: tuple[str, ...]  # labels of points
+
+    @classmethod
+    def of(cls, figure: Figure) -> Strokes:
+        """Colours and markers in the order in which labels first occur."""
+        lines = [line for panel in figure.panels for line in panel.lines]
+        palette = PALETTE if all(line.colour is None for line in lines) else BESIDE_MAP
+        coloured = dict.fromkeys(line.label for line in lines if line.colour is None)
+        dotted = dict.fromkeys(line.label for line in lines if line.style == "points")
+        return cls(palette, tuple(coloured), tuple(dotted))
+
+    def __getitem__(self, line: Line) -> dict[str, Any]:
+        """What the line is drawn with, as matplotlib's keyword arguments."""
+        if line.colour is None:
+            colour = self.palette[self.coloured.index(line.label) % len(self.palette)]
+        else:
+            colour = _on_map(line.colour)
         options: dict[str, Any] = {"color": colour, "linestyle": DASHES[line.style]}
         if line.style == "line":
-            options["marker"] = "o"
-        elif line.style == "points":
-            options |= {"marker": MARKERS[dotted.index(line.label) % len(MARKERS)], "markersize": 6.5, "zorder": 3}
-        else:
-            options["zorder"] = 1.9  # behind what was measured
-        look[line] = options
-    return look
+            return options | {"marker": "o"}
+        if line.style == "points":
+            marker = MARKERS[self.dotted.index(line.label) % len(MARKERS)]
+            return options | {"marker": marker, "markersize": 6.5, "zorder": 3}
+        return options | {"zorder": 1.9}  # behind what was measured
 
 
 def _on_map(place: float) -> str:
