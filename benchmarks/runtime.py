@@ -4,45 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from partialfusion.blueprint import Space, trace_labels
-from partialfusion.kernels import Coupling, Plan, merge
 from partialfusion.runtime import block_report, to_blocks
+from partialfusion.study.cells.clocks import fused_by_index
 from partialfusion.study.networks import ResNet18, mlp
-from partialfusion.surgery import apply
 from partialfusion.text import table
 
 SECONDS, FEWEST, MOST = 12.0, 9, 2000
 BATCH = 64
-
-
-@dataclass(frozen=True)
-class Fused:
-    """A fusion whose matching nobody looked for: timing needs the shapes only."""
-
-    model: nn.Module
-    plan: Plan
-    layout: Mapping[str, Space]
-
-
-def half_fused(models: list[nn.Module], x: Tensor) -> Fused:
-    """Two models fused at alpha=0.5: of every elastic space the second half of the channels, in order."""
-    blueprint = trace_labels(models[-1], (x,))
-    reductions = {}
-    for space in blueprint:
-        index = np.arange(space.width)
-        joined = index >= space.width // 2 if space.kind == "elastic" else index >= 0
-        reductions[space.name] = merge([Coupling.of_pairs(index, index, joined)], (0.5, 0.5))
-    plan = Plan(reductions, (0.5, 0.5))
-    made = apply(models, [blueprint, blueprint], plan, (x,))
-    return Fused(made.model, plan, made.layout)
 
 
 def convolutions(width: int, kernel: int) -> nn.Module:
@@ -85,7 +59,7 @@ def measure(build: Callable[[], nn.Module], x: Tensor) -> tuple[str, ...]:
     """The cells of one row."""
     with torch.no_grad():
         models = [build().eval() for _ in range(2)]
-        fused = half_fused(models, x)
+        fused = fused_by_index(models, x, 0.5)
         dense, block, auto = fused.model, to_blocks(fused), to_blocks(fused, x, mode="auto")
         times = in_turns(
             {

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .errors import FusionError, OptionError
+from .errors import OptionError
+from .study.commands import app as study_app
+from .terminal import examples, guarded, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,16 +24,6 @@ if TYPE_CHECKING:
     from .study.digits import Study
 
 # Modules that need torch are imported inside the commands, so that help and typing mistakes answer at once.
-
-P = ParamSpec("P")
-
-
-def examples(*commands: str) -> str:
-    """The end of a command's help."""
-    return "\n".join(["[bold]Examples[/bold]", *(f"  partialfusion {command}" for command in commands)])
-
-
-TRACEBACK = "PARTIALFUSION_TRACEBACK"
 
 app = typer.Typer(
     name="partialfusion",
@@ -67,37 +56,12 @@ Seed = Annotated[int, typer.Option(min=0, help="Of everything random.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
+app.add_typer(study_app, name="study")
+
+
 def main() -> None:
     """The entry point of the `partialfusion` command."""
     app()
-
-
-def guarded(command: Callable[P, None]) -> Callable[P, None]:
-    """A command that ends in one line on stderr instead of a traceback."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except FusionError as error:
-            _fail(str(error), error)
-        except KeyboardInterrupt:
-            typer.echo("error: interrupted", err=True)
-            raise typer.Exit(130) from None
-        except (typer.Exit, typer.Abort, BrokenPipeError):
-            raise
-        except Exception as error:
-            first = next(iter(str(error).strip().splitlines()), "")
-            _fail(f"unexpected {type(error).__name__}: {first} (set {TRACEBACK}=1 to see where)", error)
-
-    return run
-
-
-def _fail(message: str, error: Exception) -> NoReturn:
-    if os.environ.get(TRACEBACK):
-        raise error
-    typer.echo(f"error: {' '.join(line.strip() for line in message.splitlines())}", err=True)
-    raise typer.Exit(1) from error
 
 
 @contextmanager
@@ -163,7 +127,7 @@ def demo(
             save_state(pair.b, save / "b.safetensors")
         study = digits.study(pair, on_step=tell)
     if as_json:
-        _print_json(asdict(study))
+        print_json(asdict(study))
     else:
         _print_study(study, save)
 
@@ -199,7 +163,7 @@ def trace(
         tell("tracing")
         blueprint = api.trace(model, tensors, check=check, seed=seed)
     if as_json:
-        _print_json(blueprint_record(blueprint))
+        print_json(blueprint_record(blueprint))
     else:
         typer.echo(str(blueprint))
 
@@ -299,7 +263,7 @@ def fuse(
         tell("writing")
         save_fusion(result, out)
     if as_json:
-        _print_json(fusion_record(result, out))
+        print_json(fusion_record(result, out))
     elif not quiet:
         typer.echo(str(result.summary()))
         typer.echo(f"\nwrote {out}. Its widths are the fused model's; to load it in Python:\n")
@@ -412,10 +376,6 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be made a folder: {error.strerror}; choose another") from error
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, default=str))
 
 
 def _print_study(study: Study, saved: Path | None) -> None:

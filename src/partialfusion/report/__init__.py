@@ -1,6 +1,6 @@
 """Results as pages: tables and chapters in Markdown, figures as PNG. Knows nothing of how they were measured."""
 
-from .document import Chapter, Entry, Figure, Line, Panel, Table, Value
+from .document import Chapter, Entry, Figure, Line, Panel, Row, Table, Value
 from .pages import write_chapter, write_index
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Figure",
     "Line",
     "Panel",
+    "Row",
     "Table",
     "Value",
     "write_chapter",

@@ -53,6 +53,7 @@ class Value:
 
 
 Item = str | Value | None  # of a table: text, a number, or nothing measured
+Row = tuple[Item, ...]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Table:
     name: str
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Item, ...], ...]
+    rows: tuple[Row, ...]
     note: str = ""
 
     def __post_init__(self) -> None:

@@ -70,7 +70,7 @@ def config(cell: object) -> dict[str, Any]:
     return {f.name: plain(getattr(cell, f.name), f"{kind(cell)}.{f.name}") for f in fields(cell)}
 
 
-def key(cell: Cell) -> str:
+def key(cell: object) -> str:
     """32 hexadecimal digits that depend on the class name and the fields alone, not on their order or the process."""
     return hashlib.sha256(text({"kind": kind(cell), "config": config(cell)}).encode()).hexdigest()[:32]
 

@@ -53,3 +53,33 @@ class ResNet18(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.fc(x.mean((2, 3)))
+
+
+class VGG11(nn.Module):
+    """VGG-11 for 32×32 images, without biases and norms: (batch × 3 × 32 × 32) → (batch × classes)."""
+
+    def __init__(self, width: int = 64, classes: int = 10) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = 3
+        for factor, pooled in (
+            (1, True),
+            (2, True),
+            (4, False),
+            (4, True),
+            (8, False),
+            (8, True),
+            (8, False),
+            (8, True),
+        ):
+            layers += [nn.Conv2d(channels, factor * width, 3, padding=1, bias=False), nn.ReLU()]
+            layers += [nn.MaxPool2d(2)] if pooled else []
+            channels = factor * width
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(channels, classes, bias=False)
+        for layer in layers:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.features(x).flatten(1))

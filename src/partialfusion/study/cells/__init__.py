@@ -1,0 +1,12 @@
+"""What experiments measure: each kind of cell is a frozen configuration and the pure function of it."""
+
+from .clocks import Clock
+from .clusters import Clusters
+from .compress import Compress
+from .counts import Counts
+from .finetune import FineTune
+from .merge import Merge, Parents
+from .similarity import Similarity
+from .train import Train
+
+__all__ = ["Clock", "Clusters", "Compress", "Counts", "FineTune", "Merge", "Parents", "Similarity", "Train"]

@@ -1,0 +1,84 @@
+"""Studies from end to end: train what is needed, run the cells, write the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..progress import Listener
+from ..report import Entry, write_chapter, write_index
+from .cell import Cell
+from .experiments import Experiment, Scale
+from .runner import Summary, run
+from .store import Store
+
+CELLS = "cells"  # the folder of the results, inside that of the pages
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """What a run did, in its two stages."""
+
+    trainings: Summary
+    cells: Summary
+
+    def __str__(self) -> str:
+        return f"networks: {self.trainings}; cells: {self.cells}"
+
+
+def store_of(folder: Path) -> Store:
+    """The results that pages in a folder are made of."""
+    return Store(folder / CELLS)
+
+
+def conduct(
+    experiments: Sequence[Experiment],
+    scale: Scale,
+    store: Store,
+    executor: Executor,
+    *,
+    progress: bool | Listener | None = None,
+) -> Conducted:
+    """Train the networks that the experiments need, then compute their cells; nothing is computed twice."""
+    trainings = run(_cells(e.trainings(scale) for e in experiments), store, executor, progress=progress)
+    return Conducted(trainings, run(_cells(e.grid(scale) for e in experiments), store, executor, progress=progress))
+
+
+def missing(experiment: Experiment, scale: Scale, store: Store) -> int:
+    """How many results an experiment still lacks."""
+    return sum(cell not in store for cell in set(_cells([experiment.trainings(scale), experiment.grid(scale)])))
+
+
+def write_pages(experiments: Sequence[Experiment], scale: Scale, store: Store, folder: Path) -> list[Path]:
+    """A page for every experiment, and the index of them; all their results must be in the store."""
+    written, entries = [], []
+    folder.mkdir(parents=True, exist_ok=True)
+    for experiment in experiments:
+        finding, chapter = experiment.chapter(scale, store.__getitem__)
+        text = f"{chapter.text}\n\n{_made(experiment, scale, store)}"
+        written += write_chapter(replace(chapter, text=text), folder)
+        entries.append(Entry(chapter.name, chapter.title, chapter.paper_labels, finding))
+    written.append(write_index(entries, folder, title="Results", text=INDEX))
+    return written
+
+
+INDEX = (
+    "The paper's experiments, run with this library. Pages and pictures are written by `partialfusion study report` "
+    f"from the results in `{CELLS}/`, which `partialfusion study run` computes; every line there holds its whole "
+    "configuration, the time it took and the machine. MNIST is at the paper's scale. CIFAR-10 is at a reduced scale "
+    "for two processor cores: networks of a quarter of the width and short trainings, whose checkpoints are in `zoo/`."
+)
+
+
+def _cells(groups: Iterable[Sequence[Cell]]) -> list[Cell]:
+    return [cell for group in groups for cell in group]
+
+
+def _made(experiment: Experiment, scale: Scale, store: Store) -> str:
+    """How many cells, how long, where."""
+    records = [store.record(cell) for cell in dict.fromkeys(experiment.grid(scale))]
+    seconds = sum(record.seconds for record in records)
+    machines = sorted({f"{r.machine['cpu']}, {r.machine['cores']} cores, torch {r.machine['torch']}" for r in records})
+    return f"{len(records)} cells, {seconds / 60:.1f} minutes of computing in all, on {'; '.join(machines)}."

@@ -1,0 +1,61 @@
+"""The share of the models before and after fine-tuning."""
+
+from __future__ import annotations
+
+from ..cell import Cell
+from .experiment import Experiment, Results, Told, mean
+from .settings import Scale
+from .tuning import Tuning, resnets
+from .words import setting
+
+PAPER = {
+    0.1: {
+        "before": (77.04, 77.41, 77.52, 77.69, 78.46, 78.84, 79.11),
+        "after": (85.31, 85.79, 87.30, 87.99, 88.61, 89.42, 89.64),
+    },
+    0.5: {
+        "before": (66.39, 77.19, 83.78, 87.35, 88.92, 90.58, 91.29),
+        "after": (85.32, 88.31, 90.01, 90.28, 90.81, 91.39, 91.81),
+    },
+}
+
+
+def grid(scale: Scale) -> list[Cell]:
+    own = resnets(scale)
+    return [cell for share in PAPER for cell in own.cells("fusion", share)] + own.parents()
+
+
+def tell(scale: Scale, results: Results) -> Told:
+    own = resnets(scale)
+    rows = [
+        own.row(
+            results,
+            f"λ = {share:g}, {'fused' if what == 'before' else 'fine-tuned'}",
+            "fusion",
+            what,
+            share,
+            paper[what],
+        )
+        for share, paper in PAPER.items()
+        for what in ("before", "after")
+    ]
+    better = {
+        what: [a for a in own.alphas if _mean(own, results, a, 0.5, what) > _mean(own, results, a, 0.1, what)]
+        for what in ("before", "after")
+    }
+    listed = {what: ", ".join(f"{a:g}" for a in found) or "none" for what, found in better.items()}
+    finding = (
+        f"λ = 0.5 is above 0.1 before fine-tuning at alpha {listed['before']}; after it at alpha {listed['after']}."
+    )
+    table = own.table("lambda", "ResNet-18 on split CIFAR-10, accuracy (%)", rows, own.note(results, "79.8 / 76.7"))
+    text = f"{setting(scale, own.pairs)} λ is the share of model B."
+    return Told(finding, text, (table,))
+
+
+def _mean(own: Tuning, results: Results, alpha: float, share: float, what: str) -> float:
+    return mean(results(own.cell(k, "fusion", alpha, share))[what] for k in range(len(own.pairs)))
+
+
+EXPERIMENT = Experiment(
+    "lambda-comparison", "The choice of λ and fine-tuning", ("tab:lambda-comparison",), "CIFAR-10", grid, tell
+)

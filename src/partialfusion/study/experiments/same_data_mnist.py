@@ -1,0 +1,16 @@
+"""Aggregation of MLPs that were trained on the same images."""
+
+from __future__ import annotations
+
+from .aggregation import MNIST_WAYS, aggregation
+from .grids import Grid
+from .settings import Scale, alphas, mnist_pairs, shares
+
+
+def layout(scale: Scale) -> Grid:
+    return Grid(mnist_pairs(False, scale), MNIST_WAYS, alphas(scale), shares(scale), scale)
+
+
+EXPERIMENT = aggregation(
+    "same_data_MNIST", "Aggregation of two MLPs trained on all of MNIST", ("fig:same_data_MNIST",), "MNIST", layout
+)

@@ -1,0 +1,54 @@
+"""What every command shares: errors in one line, examples in the help, JSON for machines."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn, ParamSpec
+
+import typer
+
+from .errors import FusionError
+
+P = ParamSpec("P")
+
+TRACEBACK = "PARTIALFUSION_TRACEBACK"
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "\n".join(["[bold]Examples[/bold]", *(f"  partialfusion {command}" for command in commands)])
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """A command that ends in one line on stderr instead of a traceback."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except FusionError as error:
+            _fail(str(error), error)
+        except KeyboardInterrupt:
+            typer.echo("error: interrupted", err=True)
+            raise typer.Exit(130) from None
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            first = next(iter(str(error).strip().splitlines()), "")
+            _fail(f"unexpected {type(error).__name__}: {first} (set {TRACEBACK}=1 to see where)", error)
+
+    return run
+
+
+def _fail(message: str, error: Exception) -> NoReturn:
+    if os.environ.get(TRACEBACK):
+        raise error
+    typer.echo(f"error: {' '.join(line.strip() for line in message.splitlines())}", err=True)
+    raise typer.Exit(1) from error
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, default=str))

@@ -1,0 +1,34 @@
+"""Small data and a cache of its own for the tests of studies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from small_data import write_small_data
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def small_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def small_study(monkeypatch: pytest.MonkeyPatch, small_data: Path, small_cache: Path) -> Iterator[None]:
+    """The study package sees the small data, and keeps its checkpoints among those of the tests."""
+    from partialfusion.study import samples, trained
+
+    caches = (samples.part, samples.sample, trained.trained, trained.blueprint)
+    monkeypatch.setenv("PARTIALFUSION_DATA", str(small_data))
+    monkeypatch.setenv("PARTIALFUSION_CACHE", str(small_cache))
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()

@@ -1,0 +1,144 @@
+"""Every experiment runs from end to end with quick settings, and its page shows what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import partialfusion as pf
+from partialfusion.errors import OptionError
+from partialfusion.study.cells import FineTune, Merge, Parents, Similarity
+from partialfusion.study.conduct import conduct, missing, store_of, write_pages
+from partialfusion.study.executors import executor
+from partialfusion.study.experiments import EXPERIMENTS, chosen
+from partialfusion.study.experiments.params import bounds
+from partialfusion.study.experiments.settings import (
+    mnist_pairs,
+    resnet_pairs,
+    split_resnet_pairs,
+    vgg_pairs,
+)
+from partialfusion.study.recipes import Course
+from partialfusion.study.samples import unseen
+from partialfusion.study.trained import trained
+from partialfusion.study.training import accuracy, logits, percent
+from partialfusion.study.ways import PARTIAL_OT
+
+pytestmark = pytest.mark.usefixtures("small_study")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_quick(name: str, tmp_path: Path):
+    """One command's work: train, compute, write; and nothing is left to do afterwards."""
+    experiment = EXPERIMENTS[name]
+    store = store_of(tmp_path)
+    with executor(0) as here:
+        done = conduct([experiment], "quick", store, here, progress=False)
+        again = conduct([experiment], "quick", store, here, progress=False)
+    assert done.cells.computed == len(set(experiment.grid("quick")))
+    assert done.cells.failed == again.cells.computed == again.trainings.computed == 0
+    assert missing(experiment, "quick", store) == 0
+    written = write_pages([experiment], "quick", store, tmp_path)
+    page = (tmp_path / f"{name}.md").read_text()
+    assert all(label in page for label in experiment.labels)
+    assert name in (tmp_path / "README.md").read_text()
+    for path in written:
+        assert path.stat().st_size > 0
+        if path.suffix == ".png":
+            assert path.name in page
+
+
+@pytest.mark.parametrize("scale", ["usual", "full"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_grids_of_every_scale_are_declared(name: str, scale):
+    """The large scales are not run here; their cells must be distinct and name all their networks."""
+    cells = EXPERIMENTS[name].grid(scale)
+    assert cells
+    needed = {cell.recipe for cell in EXPERIMENTS[name].trainings(scale)}
+    assert {recipe for cell in cells for recipe in getattr(cell, "needs", ())} == needed
+
+
+def test_the_full_scale_is_the_papers():
+    for pair in vgg_pairs("full"):
+        assert pair.a.width == 64
+        assert (pair.a.course.epochs, pair.a.course.rate, pair.a.course.decay) == (300, 0.5, 5e-4)
+        assert pair.a.select
+    good, hard = resnet_pairs("full")[0].b.course, resnet_pairs("full", hard=True)[0].b.course
+    assert (good.epochs, good.batch, good.decay, good.schedule) == (200, 64, 5e-4, "cosine")
+    assert (hard.epochs, hard.batch, hard.decay, hard.schedule) == (300, 256, 1e-4, "cosine")
+    assert len(resnet_pairs("full")) == len(mnist_pairs(True, "usual")) == 5
+    assert {p.share.part for pair in split_resnet_pairs("full") for p in (pair.a, pair.b)} == {"even", "odd"}
+
+
+def test_alpha_one_of_a_merge_is_the_ensemble():
+    pair = mnist_pairs(True, "quick")[0]
+    parents = Parents(pair, (0.3, 1.0)).run()
+    merged = Merge(pair, PARTIAL_OT, 1.0, 0.3).run()
+    assert merged["accuracy"] == parents["ensemble"][0]
+    assert parents["ensemble"][1] == parents["b"]
+    assert merged["channels"] == 2.0
+    test = unseen("mnist", None)
+    a, b = (logits(trained(m), test.images) for m in (pair.a, pair.b))
+    assert parents["ensemble"][0] == percent(0.7 * a + 0.3 * b, test.labels)
+
+
+def test_merge_is_what_fuse_gives():
+    pair = mnist_pairs(True, "quick")[0]
+    models = [trained(pair.a), trained(pair.b)]
+    result = pf.fuse(models, torch.zeros(1, 1, 28, 28), alpha=0.5, mix=[0.7, 0.3], features="weights")
+    found = Merge(pair, PARTIAL_OT, 0.5, 0.3).run()
+    assert found["accuracy"] == accuracy(result.model, unseen("mnist", None))
+    assert found["parameters"] == result.count.effective
+
+
+def test_fixed_spaces_stay_apart():
+    pair = vgg_pairs("quick")[0]
+    free, fixed = (Merge(pair, PARTIAL_OT, 0.0, 0.5, names, 20).run() for names in ((), ("features.3", "features.6")))
+    assert free["channels"] == 1.0
+    widths = [2, 4, 8, 8, 16, 16, 16, 16]
+    assert fixed["channels"] == pytest.approx((sum(widths) + 4 + 8) / sum(widths), abs=1e-6)
+
+
+def test_nothing_trained_on_measures_the_same():
+    """No epochs: before and after agree, and widening by copies keeps the function."""
+    pair = mnist_pairs(True, "quick")[0]
+    course = Course(0, 0, 64, True, 1e-3, "constant", 0.0, False)
+    fused = FineTune(pair, "fusion", 1.0, 0.5, PARTIAL_OT, 100, course, 0).run()
+    copies = FineTune(pair, "net2net", 0.5, 0.5, PARTIAL_OT, 100, course, 0).run()
+    assert fused["before"] == fused["after"] == Parents(pair, (0.5,)).run()["ensemble"][0]
+    assert copies["before"] == copies["after"] == Parents(pair, (0.5,)).run()["a"]
+
+
+def test_distances_of_a_network_to_itself():
+    pair = mnist_pairs(False, "quick")[0]
+    twin = type(pair)(pair.a, pair.a)
+    layer = Similarity(twin, 100, "pre").run()["layers"][0]
+    assert max(layer["nearest_a_to_b"]) < 1e-3
+    assert layer["nearest_within_a"] == layer["nearest_within_b"]
+    assert min(layer["nearest_within_a"]) > 0
+
+
+def test_distances_are_those_of_activation_vectors():
+    pair = mnist_pairs(False, "quick")[0]
+    layer = Similarity(pair, 100, "pre").run()["layers"][0]
+    from partialfusion.study.ways import batches
+
+    x = torch.cat(list(batches("mnist", 0, 100))).flatten(1)
+    a, b = (x @ trained(m)[1].weight.T for m in (pair.a, pair.b))
+    expected = torch.cdist(a.T.double(), b.T.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    assert torch.tensor(layer["nearest_a_to_b"]).double().allclose(expected.amin(1), atol=1e-3)
+    assert torch.tensor(layer["mean_b_to_a"]).double().allclose(expected.mean(0), atol=1e-3)
+
+
+def test_bounds_are_the_papers_example():
+    assert bounds("pruning", 0.5) == (1.125, 1.25)
+    assert bounds("clustering", 0.5) == (1.125, 1.75)
+    assert bounds("partial fusion", 0.5) == (1.75, 1.75)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(OptionError, match="no experiment 'split'.*split_data"):
+        chosen(["split"])
+    assert len(chosen([])) == len(EXPERIMENTS) == 25

@@ -1,0 +1,152 @@
+"""Recipes: equal ones make equal networks, parts of the data go together, checkpoints are what was trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from partialfusion.study import trained as store
+from partialfusion.study.cell import key
+from partialfusion.study.data import load
+from partialfusion.study.recipes import Course, Share, Training, mlp_recipe, short_recipe
+from partialfusion.study.samples import DIGIT, HELD, part, sample, unseen
+from partialfusion.study.trained import checkpoint, trained
+from partialfusion.study.training import accuracy, augmented, build, fit, train
+
+pytestmark = pytest.mark.usefixtures("small_study")
+
+TINY = Training("mlp", 8, Share("mnist"), 0, Course(0, 12, 32, True, 3e-3, "constant", 0.0, False))
+
+
+def rows(images):
+    return {image.numpy().tobytes() for image in images.images}
+
+
+def test_specialist_and_generalist_share_out_the_images():
+    a, b = (part(Share("mnist", p, 3)) for p in ("specialist", "generalist"))
+    train_set = load("mnist").train
+    assert len(a) + len(b) == len(train_set)
+    assert rows(a) | rows(b) == rows(train_set)
+    assert not rows(a) & rows(b)
+    assert (a.labels == DIGIT).sum() == (train_set.labels == DIGIT).sum()
+    assert not (b.labels == DIGIT).any()
+    others = (train_set.labels != DIGIT).sum()
+    assert 0.05 < ((a.labels != DIGIT).sum() / others) < 0.15
+    assert rows(part(Share("mnist", "specialist", 4))) != rows(a)
+
+
+def test_held_out_images_of_cifar_are_in_no_training():
+    held = rows(sample("cifar10", 0, 10 * HELD))
+    assert len(held) == 10 * HELD
+    assert not held & rows(part(Share("cifar10", "all")))
+    even = part(Share("cifar10", "even"))
+    odd = part(Share("cifar10", "odd"))
+    assert not rows(even) & {r for r in rows(odd) if r in held}
+    assert rows(sample("cifar10", 7, 100)) <= held
+
+
+def test_samples_have_as_many_of_each_class_and_depend_on_the_seed():
+    few = sample("mnist", 0, 100)
+    assert torch.equal(few.labels.bincount(), torch.full((10,), 10))
+    assert rows(few) != rows(sample("mnist", 1, 100))
+    assert len(unseen("mnist", 50)) == 50
+    assert len(unseen("mnist", None)) == len(load("mnist").test)
+
+
+def test_equal_recipes_make_equal_networks_and_leave_the_global_seed_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one = train(TINY, part(TINY.share))
+    assert torch.equal(torch.rand(3), expected)
+    two = train(TINY, part(TINY.share))
+    for p, q in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(p, q)
+    other = train(replace(TINY, start=1), part(TINY.share))
+    assert not torch.equal(next(one.parameters()), next(other.parameters()))
+
+
+def test_training_learns():
+    assert accuracy(train(TINY, part(TINY.share)), unseen("mnist", None)) > 80
+
+
+@pytest.mark.parametrize("schedule", ["constant", "one-cycle", "cosine", "halving"])
+def test_every_schedule_runs(schedule):
+    model = build(TINY)
+    before = next(model.parameters()).clone()
+    losses = []
+    course = Course(0, 2, 64, rate=0.01, schedule=schedule, augment=False)
+    fit(model, sample("mnist", 0, 200), course, after_epoch=lambda epoch, loss: losses.append((epoch, loss)))
+    assert [epoch for epoch, _ in losses] == [0, 1]
+    assert not torch.equal(before, next(model.parameters()))
+    assert not model.training
+
+
+def test_an_epoch_is_chosen_on_held_out_images(monkeypatch):
+    from partialfusion.study import training
+
+    found = iter([10.0, 90.0, 50.0])
+    kept = []
+
+    def judged(model, images):
+        assert rows(images) <= rows(load("mnist").train)
+        kept.append([p.clone() for p in model.parameters()])
+        return next(found)
+
+    monkeypatch.setattr(training, "accuracy", judged)
+    recipe = replace(TINY, course=replace(TINY.course, epochs=3), select=True)
+    model = train(recipe, part(TINY.share))
+    for p, q in zip(model.parameters(), kept[1], strict=True):
+        assert torch.equal(p, q)
+
+
+def test_augmented_images_are_shifts_and_flips():
+    x = torch.arange(2 * 3 * 8 * 8, dtype=torch.float32).view(2, 3, 8, 8) + 1
+    found = augmented(x.repeat(50, 1, 1, 1), torch.Generator().manual_seed(0))
+    padded = F.pad(x, (4, 4, 4, 4))
+    allowed = {
+        y.numpy().tobytes()
+        for image in (padded, padded.flip(-1))
+        for k in range(2)
+        for r in range(9)
+        for c in range(9)
+        for y in [image[k, :, r : r + 8, c : c + 8].contiguous()]
+    }
+    assert {y.numpy().tobytes() for y in found.contiguous()} <= allowed
+    assert len({y.numpy().tobytes() for y in found.contiguous()}) > 50
+
+
+def test_checkpoints_are_trained_once_and_kept_in_half_precision(monkeypatch):
+    recipe = replace(TINY, start=77)
+    path = checkpoint(recipe)
+    monkeypatch.setattr(store, "train", None)  # a second training would fail
+    assert checkpoint(recipe) == path
+    model = trained(recipe)
+    for p in model.parameters():
+        assert p.dtype == torch.float32
+        assert torch.equal(p, p.half().float())
+    assert trained(recipe) is model
+
+
+def test_the_zoo_comes_before_the_cache(monkeypatch, tmp_path):
+    recipe = replace(TINY, start=78)
+    path = checkpoint(recipe)
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(store, "ZOO", tmp_path)
+    assert checkpoint(recipe) == tmp_path / path.name
+
+
+def test_whatever_matters_is_in_the_key():
+    recipe = short_recipe("resnet18", start=0, order=0, epochs=12)
+    changed = [
+        replace(recipe, width=8),
+        replace(recipe, start=1),
+        replace(recipe, share=replace(recipe.share, part="even")),
+        replace(recipe, course=replace(recipe.course, order=1)),
+        replace(recipe, course=replace(recipe.course, decay=1e-4)),
+        mlp_recipe("all", 0, model=0),
+    ]
+    assert len({key(r) for r in [recipe, *changed]}) == len(changed) + 1
