@@ -1,4 +1,4 @@
-"""Small data and a cache of its own for the tests of studies."""
+"""Folders for the tests of the runner; small data and a cache of its own for the tests of studies."""
 
 from __future__ import annotations
 
@@ -32,3 +32,17 @@ def small_study(monkeypatch: pytest.MonkeyPatch, small_data: Path, small_cache: 
     yield
     for cache in caches:
         cache.cache_clear()
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Where cells leave their traces."""
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Where the store is, once there is something in it."""
+    return tmp_path / "results"

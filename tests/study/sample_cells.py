@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Square:
         if calls < self.deaths:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.seconds)
-        return {"square": self.number**2, "threads": os.environ.get("OMP_NUM_THREADS")}
+        return {"square": self.number**2, "threads": torch.get_num_threads()}
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,18 @@ def processes(folder: Path) -> set[int]:
     return {int(text) for path in folder.glob("*-*") if (text := path.read_text())}
 
 
+def lines(folder: Path) -> list[dict[str, Any]]:
+    """The squares in a store, read without it."""
+    return [json.loads(line) for line in (folder / "Square.jsonl").read_text().splitlines()]
+
+
+def stored(folder: Path) -> list[int]:
+    """The numbers whose squares are in a store, in order, as often as they are there."""
+    found = lines(folder)
+    assert all(line["result"]["square"] == line["config"]["number"] ** 2 for line in found)
+    return sorted(line["config"]["number"] for line in found)
+
+
 def alive(process: int) -> bool:
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
@@ -76,7 +92,7 @@ def alive(process: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def wait_for(condition: Any, seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} seconds in vain"
