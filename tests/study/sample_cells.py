@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ class Square:
         folder: where every call leaves a file: its name says which number, its content which process.
         seconds: how long it takes.
         deaths: how many times the process that runs it kills itself.
+        waits: until there is a file "go" in the folder.
     """
 
     number: int
     folder: str
     seconds: float = 0.0
     deaths: int = 0
+    waits: bool = False
 
     def run(self) -> dict[str, Any]:
         calls = len(list(Path(self.folder).glob(f"{self.number}-*")))
@@ -36,6 +38,8 @@ class Square:
         if calls < self.deaths:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.seconds)
+        while self.waits and not (Path(self.folder) / "go").exists():
+            time.sleep(0.01)
         return {"square": self.number**2, "threads": torch.get_num_threads()}
 
 
@@ -56,6 +60,11 @@ class Broken:
 
 def squares(count: int, folder: Path, **options: Any) -> list[Square]:
     return [Square(number, str(folder), **options) for number in range(count)]
+
+
+def some_wait(folder: Path) -> list[Square]:
+    """Ten cells, of which the second half waits."""
+    return [replace(cell, waits=cell.number >= 5) for cell in squares(10, folder)]
 
 
 def calls(folder: Path) -> dict[int, int]:

@@ -21,7 +21,7 @@ from partialfusion.study.cell import compute, key
 from partialfusion.study.executors import Inline
 from partialfusion.study.runner import executor, run
 from partialfusion.study.store import Store
-from study.sample_cells import Broken, Square, alive, calls, lines, processes, squares, stored, wait_for
+from study.sample_cells import Broken, Square, alive, calls, lines, processes, some_wait, squares, stored, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_results_are_stored_once_and_reused(trace: Path, results: Path) -> None:
     line = lines(results)[0]
     assert list(line) == sorted(line)
     assert line["key"] == key(cells[0])
-    assert line["config"] == {"number": 0, "folder": str(trace), "seconds": 0.0, "deaths": 0}
+    assert line["config"] == {"number": 0, "folder": str(trace), "seconds": 0.0, "deaths": 0, "waits": False}
     assert {"cpu", "cores", "torch"} <= set(line["machine"])
     with pytest.raises(StudyError, match=r'no result of Square \{.*"number": 77'):
         Store(results)[Square(77, "")]
@@ -153,28 +153,37 @@ def test_a_cell_that_kills_its_workers_is_the_only_failure(pool: Executor, trace
     assert calls(trace) == {0: 1, 1: 3, 2: 1, 3: 1, 4: 1, 5: 1}
 
 
+def test_processes_that_cannot_start_are_not_tried_for_every_cell(
+    trace: Path, results: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("partialfusion.study.executors._serve", sys.exit)
+    with executor(1) as found, pytest.raises(StudyError, match=r"50 failed(.|\n)*exit code 1.*__main__(.|\n)*47 more"):
+        run(squares(50, trace), Store(results), found)
+    assert capfd.readouterr().err.count("Connection") == 1
+
+
 RUN = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from study.sample_cells import squares
+from study.sample_cells import some_wait
 from partialfusion.study.runner import executor, run
 from partialfusion.study.store import Store
 if __name__ == "__main__":
     results, trace = map(Path, sys.argv[1:])
     with executor(1) as found:
-        run(squares(40, trace, seconds=0.1), Store(results), found)
+        run(some_wait(trace), Store(results), found)
 """
 
 
 @pytest.fixture
 def program(tmp_path: Path, results: Path, trace: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run in a process of its own."""
+    """A run in a process of its own, which may inherit that SIGINT is ignored."""
     script = tmp_path / "program.py"
     script.write_text(RUN)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(script), str(results), str(trace)]
-    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         yield process
         process.kill()
 
@@ -183,22 +192,25 @@ def program(tmp_path: Path, results: Path, trace: Path) -> Iterator[subprocess.P
 def test_a_run_that_was_stopped_is_taken_up(
     program: subprocess.Popen[str], number: int, results: Path, trace: Path
 ) -> None:
-    file = results / "Square.jsonl"
-    wait_for(lambda: file.exists() and len(file.read_bytes().splitlines()) >= 5)
-    program.send_signal(number)
+    """The worker is in the middle of a cell that would never end."""
+    wait_for(lambda: calls(trace).get(5) == 1)
+    wait_for(lambda: len(lines(results)) == 5)
+    if number == signal.SIGINT:  # to the whole group, as a terminal sends it
+        os.killpg(program.pid, number)
+    else:
+        program.kill()
     _, errors = program.communicate(timeout=120)
-    assert program.returncode in (-number, 130)
+    assert program.returncode == -number
     if number == signal.SIGINT:
-        assert errors.rstrip().endswith("KeyboardInterrupt")
+        assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
     wait_for(lambda: not any(alive(p) for p in processes(trace)))
-    kept, before = set(stored(results)), calls(trace)
-    assert 5 <= len(kept) < 40
-    assert kept <= set(before)
+    assert stored(results) == list(range(5))
 
-    summary = run(squares(40, trace, seconds=0.1), Store(results), Inline())
-    assert (summary.computed, summary.reused) == (40 - len(kept), len(kept))
-    assert stored(results) == list(range(40))
-    assert all(calls(trace)[n] == before[n] for n in kept)
+    (trace / "go").touch()
+    summary = run(some_wait(trace), Store(results), Inline())
+    assert (summary.computed, summary.reused) == (5, 5)
+    assert stored(results) == list(range(10))
+    assert calls(trace) == {n: 2 if n == 5 else 1 for n in range(10)}
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,10 @@ from .cell import cores
 log = logging.getLogger(__name__)
 
 LIVES = 3  # worker processes that a call may cost
+GRACE = 5.0  # seconds between the last word of a process and its end, beyond which it is killed
 TIMEOUT = 10  # seconds to wait for a scheduler
+
+GUARD = "see their messages, and start studies of a script of yours below `if __name__ == '__main__':`"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +78,7 @@ class Pool(ThreadPoolExecutor):
 
     When a process dies, killed or out of memory, its thread starts another and makes the call again; the
     other calls are not concerned. So it is known which call costs its process the life: the third time is an error.
+    A process that ends before it is ready is not to be blamed on a call: the next would end so too, and all calls fail.
     """
 
     def __init__(self, workers: int) -> None:
@@ -83,7 +87,7 @@ class Pool(ThreadPoolExecutor):
         self._lock = threading.Lock()
         self._own = threading.local()  # the worker of each thread
         self._all: list[_Worker] = []
-        self._closed = False
+        self._closed: str | None = None  # why no process is started any more
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call a function in the next free process; function, arguments and result are pickled."""
@@ -93,7 +97,7 @@ class Pool(ThreadPoolExecutor):
         """End all processes, whatever they are doing, and the threads."""
         self.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            self._closed = True
+            self._closed = "the pool is closed"
         for worker in self._all:
             worker.kill()
         self.shutdown(wait=True)
@@ -105,8 +109,10 @@ class Pool(ThreadPoolExecutor):
             try:
                 result, error = pickle.loads(worker.call(message))
             except (EOFError, OSError):
-                code = worker.kill()
-                if not self._closed:
+                code = worker.kill(grace=GRACE)
+                if not worker.ready and code != -signal.SIGKILL:
+                    self._closed = f"worker processes end as they start (exit code {code}): {GUARD}"
+                elif not self._closed:
                     log.warning("a worker process died (exit code %s), its work begins again", code)
             else:
                 if error is not None:
@@ -123,7 +129,7 @@ class Pool(ThreadPoolExecutor):
         if worker is None or not worker.alive:
             with self._lock:  # the environment is common to all threads
                 if self._closed:
-                    raise BrokenExecutor("the pool is closed")
+                    raise BrokenExecutor(self._closed)
                 worker = self._own.worker = _Worker(self._threads_each)
                 self._all.append(worker)
         return worker
@@ -139,15 +145,19 @@ class _Worker:
         with _threads(threads):
             self._process.start()
         theirs.close()
-        self.alive = True
+        self.alive, self.ready = True, False
 
     def call(self, message: bytes) -> bytes:
         """Send a pickled call, wait for the pickled reply; EOFError or OSError where the process died."""
+        if not self.ready:
+            self._pipe.recv_bytes()
+            self.ready = True
         self._pipe.send_bytes(message)
         return self._pipe.recv_bytes()
 
-    def kill(self) -> int | None:
-        """End the process; its exit code."""
+    def kill(self, grace: float = 0.0) -> int | None:
+        """End the process if it has not ended by itself after `grace` seconds; its exit code."""
+        self._process.join(grace)
         self._process.kill()
         self._process.join()
         self.alive = False
@@ -174,6 +184,7 @@ def _serve(pipe: Connection[Any, Any]) -> None:
     """The life of a worker process: until its parent closes the pipe, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    pipe.send_bytes(b"ready")
     while True:
         try:
             message = pipe.recv_bytes()

@@ -28,8 +28,8 @@ class Store:
     the first counts.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
         self._kinds: dict[str, _Lines] = {}
         self._locked = False
 
