@@ -10,6 +10,7 @@ from contextlib import contextmanager
 Listener = Callable[[str, float], None]  # what is being done, and the share that is done
 
 PATIENCE = 1.0  # seconds of silence before a bar appears
+MEMORY = 3600.0  # seconds that the time left is estimated from; steps may take minutes
 
 
 @contextmanager
@@ -44,7 +45,7 @@ class _Bar:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.bar = Progress(*columns, console=Console(stderr=True), speed_estimate_period=MEMORY, transient=True)
         self.task = self.bar.add_task("", total=1.0)
         return self
 
