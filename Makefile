@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench catalogue clean
+.PHONY: demo test check format bench catalogue results clean
 
 # torch comes first and by its pinned version, so that nothing else chooses a build of it; torchvision, which the tests
 # of the catalogue need, comes without dependencies for the same reason.
@@ -34,6 +34,10 @@ bench: $(READY)
 
 catalogue: $(READY)
 	$(BIN)/python -m tests.catalogue
+
+results: $(READY)
+	$(BIN)/partialfusion study run
+	$(BIN)/partialfusion study report
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

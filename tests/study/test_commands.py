@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,14 @@ def test_a_folder_without_the_data_is_an_error(tmp_path: Path):
     result = call("run", "params_p", "--quick", "--workers", 0, "--results", tmp_path, "--data", empty)
     assert result.exit_code == 1
     assert str(empty) in result.stderr
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    commands = [shlex.split(line, comments=True)[2:] for line in re.findall(r"^partialfusion study .*$", readme, re.M)]
+    assert [words[0] for words in commands] == ["list", "run", "report"]
+    monkeypatch.chdir(tmp_path)
+    for words in commands:
+        result = call(*words, "--quick")
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "results/quick/split_data.md").exists()
