@@ -106,7 +106,7 @@ def test_nothing_trained_on_measures_the_same():
     pair = mnist_pairs(True, "quick")[0]
     course = Course(0, 0, 64, True, 1e-3, "constant", 0.0, False)
     fused = FineTune(pair, "fusion", 1.0, 0.5, PARTIAL_OT, 100, course, 0).run()
-    copies = FineTune(pair, "net2net", 0.5, 0.5, PARTIAL_OT, 100, course, 0).run()
+    copies = FineTune(pair, "net2net", 0.5, 0.5, PARTIAL_OT, 100, course, 0, noise=0.0).run()
     assert fused["before"] == fused["after"] == Parents(pair, (0.5,)).run()["ensemble"][0]
     assert copies["before"] == copies["after"] == Parents(pair, (0.5,)).run()["a"]
 

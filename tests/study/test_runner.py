@@ -25,12 +25,17 @@ from study.sample_cells import Broken, Square, alive, calls, lines, processes, s
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Executor]:
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     """Two processes on two cores, for several tests: a process takes seconds to load torch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OMP_NUM_THREADS", raising=False)
         patch.setattr("partialfusion.study.executors.cores", lambda: 2)
         with executor(2) as found:
+            folder = tmp_path_factory.mktemp("start")
+            both = [found.submit(compute, cell) for cell in squares(2, folder, waits=True)]
+            wait_for(lambda: calls(folder) == {0: 1, 1: 1})
+            (folder / "go").touch()
+            assert [future.result().result["square"] for future in both] == [0, 1]
             yield found
 
 
@@ -133,8 +138,10 @@ def test_a_worker_that_is_killed_costs_nothing(pool: Executor, trace: Path, resu
     killed: list[int] = []
 
     def kill(label: str, done: float) -> None:
-        if not killed and done >= 0.25:
-            killed.append(next(p for p in processes(trace) if alive(p)))
+        if not killed and len(processes(trace)) == 2:
+            for process in processes(trace):
+                os.kill(process, signal.SIGINT)  # which is not for them
+            killed.append(min(processes(trace)))
             os.kill(killed[0], signal.SIGKILL)
 
     summary = run(cells, Store(results), pool, progress=kill)
@@ -142,6 +149,7 @@ def test_a_worker_that_is_killed_costs_nothing(pool: Executor, trace: Path, resu
     assert (summary.computed, summary.failed) == (12, 0)
     assert stored(results) == list(range(12))
     assert sum(calls(trace).values()) <= 13
+    assert len(processes(trace)) == 3
 
 
 def test_a_cell_that_kills_its_workers_is_the_only_failure(pool: Executor, trace: Path, results: Path) -> None:

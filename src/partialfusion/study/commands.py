@@ -84,18 +84,23 @@ def run(
     """Compute what has no result yet; a run that was stopped goes on where it was."""
     from dataclasses import asdict
 
-    from .conduct import conduct, store_of
+    from .conduct import check_data, conduct, store_of
     from .experiments import chosen
     from .runner import executor
 
     if workers is not None and cluster is not None:
         raise OptionError("--workers and --cluster exclude each other: cells run here or there")
+    if data is not None and cluster is not None:
+        raise OptionError("--data is a folder of this machine: set PARTIALFUSION_DATA where the workers are started")
     if data is not None:
         os.environ["PARTIALFUSION_DATA"] = str(data)
     scale = _scale(quick, full)
     folder = _folder(results, scale)
+    experiments = chosen(names or [])
+    if cluster is None:
+        check_data(experiments, scale)
     with executor(workers, cluster) as pool:
-        done = conduct(chosen(names or []), scale, store_of(folder), pool)
+        done = conduct(experiments, scale, store_of(folder), pool)
     if as_json:
         print_json({"results": str(folder), "trainings": asdict(done.trainings), "cells": asdict(done.cells)})
     else:

@@ -7,9 +7,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..errors import DataError
 from ..progress import Listener
 from ..report import Entry, write_chapter, write_index
 from .cell import Cell
+from .data import load
+from .data.images import checksum
+from .data.published import PUBLISHED
 from .experiments import Experiment, Scale
 from .runner import Summary, run
 from .store import Store
@@ -46,6 +50,16 @@ def conduct(
     return Conducted(trainings, run(_cells(e.grid(scale) for e in experiments), store, executor, progress=progress))
 
 
+def check_data(experiments: Sequence[Experiment], scale: Scale) -> None:
+    """Results are known by their configuration alone: other images than the published ones must not get in."""
+    if scale == "quick":
+        return
+    names = {model.recipe.share.data for e in experiments for model in e.trainings(scale)}
+    for name in sorted(names):
+        if checksum(load(name)) != PUBLISHED[name].sha256:
+            raise DataError(f"the data given as {name} is not the published one: only --quick runs on other images")
+
+
 def missing(experiment: Experiment, scale: Scale, store: Store) -> int:
     """How many results an experiment still lacks."""
     return sum(cell not in store for cell in set(_cells([experiment.trainings(scale), experiment.grid(scale)])))
@@ -60,16 +74,26 @@ def write_pages(experiments: Sequence[Experiment], scale: Scale, store: Store, f
         text = f"{chapter.text}\n\n{_made(experiment, scale, store)}"
         written += write_chapter(replace(chapter, text=text), folder)
         entries.append(Entry(chapter.name, chapter.title, chapter.paper_labels, finding))
-    written.append(write_index(entries, folder, title="Results", text=INDEX))
+    written.append(write_index(entries, folder, title="Results", text=f"{INDEX} {SCALES[scale]}"))
     return written
 
 
 INDEX = (
     "The paper's experiments, run with this library. Pages and pictures are written by `partialfusion study report` "
     f"from the results in `{CELLS}/`, which `partialfusion study run` computes; every line there holds its whole "
-    "configuration, the time it took and the machine. MNIST is at the paper's scale. CIFAR-10 is at a reduced scale "
-    "for two processor cores: networks of a quarter of the width and short trainings, whose checkpoints are in `zoo/`."
+    "configuration, the machine and the time it took (a training that was found in the cache took none). Partial OT "
+    "matches by weights unless said otherwise, clustering by activations on 1,000 unlabelled training images; "
+    "clustering takes the best of 1,000 randomised runs (the paper: usually 50,000), and merged channels are averages, not sums. "
+    "Lines marked as ours go beyond the paper."
 )
+SCALES: dict[Scale, str] = {
+    "quick": "**Quick settings: these numbers mean nothing.**",
+    "usual": (
+        "MNIST is at the paper's scale. CIFAR-10 is at a reduced scale for two processor cores: networks of a quarter "
+        "of the width and short trainings, whose checkpoints are in `zoo/`."
+    ),
+    "full": "All at the paper's scale.",
+}
 
 
 def _cells(groups: Iterable[Sequence[Cell]]) -> list[Cell]:

@@ -12,6 +12,7 @@ from .recipes import Share
 
 DIGIT = 4  # the specialist's, as in the paper
 HELD = 250  # images of each class of CIFAR-10 that no network is trained on
+HELD_SEED = 0  # one draw for all networks, so that what is held out from one is from all
 LARGE, SMALL = 4600, 150  # images of each class of CIFAR-10: of one's own classes, of the other model's
 CLASSES = 10
 
@@ -35,7 +36,7 @@ def sample(data: DataName, seed: int, count: int) -> Images:
     train = load(data).train
     index = torch.arange(len(train))
     if data == "cifar10":
-        index = torch.cat([i[:HELD] for i in _by_class(train.labels, 0)])
+        index = torch.cat([i[:HELD] for i in _by_class(train.labels, HELD_SEED)])
     drawn = [i[: count // CLASSES] for i in _by_class(train.labels[index], seed)]
     return train[index[torch.cat(drawn)]]
 
@@ -54,7 +55,7 @@ def _mnist(labels: Tensor, share: Share) -> Tensor:
 
 def _cifar(labels: Tensor, share: Share) -> Tensor:
     chosen = []
-    for k, index in enumerate(_by_class(labels, share.seed)):
+    for k, index in enumerate(_by_class(labels, HELD_SEED)):
         own, others = index[HELD : HELD + LARGE], index[len(index) - SMALL :]
         parts = {"all": index[HELD:], "even": others if k % 2 else own, "odd": own if k % 2 else others}
         chosen.append(parts[share.part])

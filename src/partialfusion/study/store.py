@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..errors import StudyError
 from .cell import Cell, Record, describe, key, kind, plain, text
+from .locks import held
 
 log = logging.getLogger(__name__)
 
@@ -63,19 +63,24 @@ class Store:
             yield
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / LOCK, "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StudyError(
-                    f"another run is writing to {self.folder}: wait for it or choose another folder"
-                ) from None
+        with self._alone():
             self._kinds.clear()
             self._locked = True
             try:
                 yield
             finally:
                 self._locked = False
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(held(self.folder / LOCK, wait=False))
+            except BlockingIOError:
+                raise StudyError(
+                    f"another run is writing to {self.folder}: wait for it or choose another folder"
+                ) from None
+            yield
 
     def _lines(self, name: str) -> _Lines:
         """The records of a kind, read when they are first asked for."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,9 +15,10 @@ from ..blueprint import Blueprint
 from ..runtime.files import SUFFIX, reading, replacing, write_tensors
 from .cell import config, key
 from .data import cache, normalised
+from .locks import held
 from .recipes import Training
 from .samples import part, sample
-from .training import build, train
+from .training import build, device, train
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ def trained(recipe: Training) -> nn.Module:
     with reading(checkpoint(recipe)) as file:
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     model.load_state_dict({name: t.float() if t.is_floating_point() else t for name, t in state.items()})
-    return model.eval()
+    return model.to(device()).eval()
 
 
 @lru_cache(maxsize=16)
@@ -49,7 +47,7 @@ def blueprint(recipe: Training) -> Blueprint:
 
 def example(recipe: Training) -> Tensor:
     """Two images as the network takes them."""
-    return normalised(sample(recipe.share.data, 0, 20).images[:2])
+    return normalised(sample(recipe.share.data, 0, 20).images[:2]).to(device())
 
 
 def checkpoint(recipe: Training) -> Path:
@@ -59,7 +57,7 @@ def checkpoint(recipe: Training) -> Path:
     if found is not None:
         return found
     kept.mkdir(parents=True, exist_ok=True)
-    with _alone(kept / f".{name}.lock"):
+    with held(kept / f".{name}.lock", wait=True):
         if not (kept / name).exists():
             log.info("training %s", recipe.name)
             write(train(recipe, part(recipe.share)), recipe, kept / name)
@@ -81,11 +79,3 @@ def write(model: nn.Module, recipe: Training, path: Path) -> None:
 def _half(tensor: Tensor) -> Tensor:
     tensor = tensor.detach().cpu().contiguous()
     return tensor.to(torch.float16) if tensor.is_floating_point() else tensor
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock that other processes on this machine wait for."""
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

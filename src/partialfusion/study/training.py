@@ -21,6 +21,11 @@ Scheduler = torch.optim.lr_scheduler.LRScheduler
 CHOOSING = 2500  # held-out images that an epoch is chosen on
 
 
+def device() -> str:
+    """Where networks are trained and measured."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def build(recipe: Training) -> nn.Module:
     """The network with its first weights; the global random state stays as it was."""
     with torch.random.fork_rng(devices=[]):
@@ -42,7 +47,7 @@ def train(recipe: Training, images: Images) -> nn.Module:
             if found > best:
                 best, kept = found, copy.deepcopy(model.state_dict())
 
-    model = build(recipe).to("cuda" if torch.cuda.is_available() else "cpu")
+    model = build(recipe).to(device())
     fit(model, images, recipe.course, after_epoch=after_epoch)
     if kept is not None:
         model.load_state_dict(kept)
@@ -60,10 +65,8 @@ def fit(
         course: the steps.
         after_epoch: called with the number of the epoch and its last loss.
     """
-    device = next(model.parameters()).device
-    x, y = normalised(images.images).to(device), images.labels.to(device)
-    planar = any(p.dim() == 4 for p in model.parameters())
-    form = torch.channels_last if planar else torch.contiguous_format  # the faster one for convolutions
+    where, form = next(model.parameters()).device, _form(model)
+    x, y = normalised(images.images).to(where), images.labels.to(where)
     model.to(memory_format=form)  # type: ignore[call-overload]
     steps = len(images) // course.batch
     optimiser = _optimiser(model, course)
@@ -72,7 +75,7 @@ def fit(
     for epoch in range(course.epochs):
         model.train()
         loss = torch.zeros(())
-        order = torch.randperm(len(x), generator=generator).to(device)
+        order = torch.randperm(len(x), generator=generator).to(where)
         for index in order[: steps * course.batch].split(course.batch):
             batch = augmented(x[index], generator) if course.augment else x[index]
             loss = F.cross_entropy(model(batch.contiguous(memory_format=form)), y[index])
@@ -120,9 +123,19 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
 @torch.no_grad()
 def logits(model: nn.Module, images: Tensor, *, batch: int = 500) -> Tensor:
     """What a model in evaluation mode says of uint8 images (n × c × h × w): (n × classes), on the CPU."""
-    device = next(model.parameters()).device
+    where, form = next(model.parameters()).device, _form(model)
     model.eval()
-    return torch.cat([model(normalised(x).to(device)).cpu() for x in images.split(batch)])
+    return torch.cat([model(_input(x, where, form)).cpu() for x in images.split(batch)])
+
+
+def _input(images: Tensor, where: torch.device, form: torch.memory_format) -> Tensor:
+    return normalised(images).to(where).contiguous(memory_format=form)
+
+
+def _form(model: nn.Module) -> torch.memory_format:
+    """How images lie in memory: the faster way for convolutions."""
+    planar = any(p.dim() == 4 for p in model.parameters())
+    return torch.channels_last if planar else torch.contiguous_format
 
 
 def accuracy(model: nn.Module, images: Images) -> float:

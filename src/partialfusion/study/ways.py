@@ -66,6 +66,7 @@ IMAGES = 1000  # as in the paper
 RESTARTS = 1000
 
 PARTIAL_OT = Way("partial-ot", "weights")
+RECALIBRATED = replace(PARTIAL_OT, images=IMAGES)  # matched by weights, norm statistics from the images
 GREEDY = Way("partial-ot", "weights", align="greedy")
 ACTIVATIONS = Way("partial-ot", "activations", align="greedy", images=IMAGES)
 CLUSTER = Way("cluster", "activations", "pre", solver="stochastic-ward", restarts=RESTARTS, images=IMAGES)

@@ -53,7 +53,12 @@ class Clock:
         )
         single = median(times["single"])
         ratios = {name: round(median(values) / single, 4) for name, values in times.items()}
-        return {"milliseconds": round(1000 * single, 4), "calls": len(times["single"])} | ratios
+        how = {
+            "milliseconds": round(1000 * single, 4),
+            "calls": len(times["single"]),
+            "threads": torch.get_num_threads(),
+        }
+        return how | ratios
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ..samples import unseen
 from ..trained import blueprint, example, trained
 from ..training import accuracy
 from ..ways import Way
+from .merge import uninterrupted
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Compress:
             seed=self.seed,
             **self.way.options(data, self.seed),
         )
+        uninterrupted(result, self.way)
         return {
             "accuracy": accuracy(result.model, unseen(data, self.tested)),
             "ratio": round(result.count.ratio, 6),

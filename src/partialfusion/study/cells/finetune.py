@@ -34,6 +34,7 @@ class FineTune:
         course: the steps; the last epoch counts.
         seed: of the draw of the images and of the widening.
         tested: only so many test images.
+        noise: on the copies of "net2net", relative; it sets them apart, or they would stay copies for ever.
     """
 
     pair: Pair
@@ -45,6 +46,7 @@ class FineTune:
     course: Course
     seed: int
     tested: int | None = None
+    noise: float = 0.01
 
     @property
     def needs(self) -> tuple[Training, ...]:
@@ -68,5 +70,7 @@ class FineTune:
         widths = {s.name: s.width + round(self.alpha * s.width) for s in plan if s.kind == "elastic"}
         if self.alpha == 0:
             return copy.deepcopy(trained(source))
-        widen = widen_random if self.start == "random" else widen_net2net
-        return widen(trained(source), example(source), widths, seed=self.seed, blueprint=plan)
+        model, x = trained(source), example(source)
+        if self.start == "random":
+            return widen_random(model, x, widths, seed=self.seed, blueprint=plan)
+        return widen_net2net(model, x, widths, seed=self.seed, noise=self.noise, blueprint=plan)

@@ -56,7 +56,7 @@ class Merge:
 def merged(pair: Pair, way: Way, alpha: float, share: float, *, fixed: tuple[str, ...] = (), seed: int = 0) -> Fusion:
     """The fusion of a pair."""
     sizes: Alpha | None = {**dict.fromkeys(fixed, 1.0), "*": alpha} if fixed else alpha
-    return api.fuse(
+    result = api.fuse(
         [trained(pair.a), trained(pair.b)],
         example(pair.b),
         alpha=sizes,
@@ -66,6 +66,14 @@ def merged(pair: Pair, way: Way, alpha: float, share: float, *, fixed: tuple[str
         seed=seed,
         **way.options(pair.data, seed),
     )
+    return uninterrupted(result, way)
+
+
+def uninterrupted(result: Fusion, way: Way) -> Fusion:
+    """A search that Ctrl-C ended early is no result of a cell."""
+    if way.method == "cluster" and not result.plan.converged:
+        raise KeyboardInterrupt
+    return result
 
 
 @dataclass(frozen=True)

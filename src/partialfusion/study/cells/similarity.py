@@ -44,7 +44,7 @@ class Similarity:
         moments = union_moments(models, [plan, plan], data, spaces, self.site)
         return {
             "layers": [
-                {"name": name, "width": plan[name].width} | self._distances(moments[name][0].squared_distances())
+                {"name": name, "width": plan[name].width} | self._distances(moments[name][0].squared_distances().cpu())
                 for name in spaces
             ]
         }

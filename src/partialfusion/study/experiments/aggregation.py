@@ -34,7 +34,7 @@ def aggregation(
     def tell(scale: Scale, results: Results) -> Told:
         own = layout(scale)
         table = own.table(results, "equal", "Accuracy (%) at equal shares", note=paper)
-        parts = (own.figure(results, "curves", title), table, own.reference(results))
+        parts = (*own.figures(results, title), table, own.reference(results))
         return Told(_finding(own, results), setting(scale, own.pairs), parts)
 
     return Experiment(name, title, labels, data, grid, tell)

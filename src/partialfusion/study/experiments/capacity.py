@@ -12,7 +12,6 @@ from .words import setting
 
 WIDTHS = (25, 50, 100, 200, 400)
 SIZES = (0.0, 0.2, 0.4, 0.5, 0.8, 1.0)
-SHARES = (0.0, 0.5, 1.0)
 PARTIAL, NAIVE = "partial OT fusion", "naive averaging"
 OURS = {"partial OT, refitted (ours)": REFIT, "clustered and refitted (ours)": OURS_REFIT}
 PAPER = {
@@ -35,7 +34,12 @@ def widths(scale: Scale) -> tuple[int, ...]:
 def layout(scale: Scale, width: int) -> Grid:
     pairs = mnist_pairs(False, scale, width=width, epochs=5)
     sizes = (0.0, 0.5, 1.0) if scale == "quick" else SIZES
-    return Grid(pairs, {PARTIAL: PARTIAL_OT}, sizes, SHARES, scale, midway=OURS)
+    return Grid(pairs, {PARTIAL: PARTIAL_OT}, sizes, (EQUAL,), scale)
+
+
+def ours(own: Grid, label: str) -> list[Cell]:
+    """Our ways at one model's size."""
+    return [own.cell(pair, OURS[label], 0.0, EQUAL) for pair in own.pairs]
 
 
 def naive(own: Grid) -> list[Cell]:
@@ -44,7 +48,11 @@ def naive(own: Grid) -> list[Cell]:
 
 def grid(scale: Scale) -> list[Cell]:
     layouts = [layout(scale, width) for width in widths(scale)]
-    return [cell for own in layouts for cell in (*own.cells(), *naive(own))]
+    return [cell for own in layouts for cell in _all(own)]
+
+
+def _all(own: Grid) -> list[Cell]:
+    return [*own.cells(), *naive(own), *(cell for label in OURS for cell in ours(own, label))]
 
 
 def tell(scale: Scale, results: Results) -> Told:
@@ -56,12 +64,14 @@ def tell(scale: Scale, results: Results) -> Told:
         found = [own.accuracies(results, PARTIAL, alpha, EQUAL) for own in layouts]
         rows.append(_row(f"α = {alpha:g}", found, alpha, scale))
     for label in OURS:
-        found = [own.accuracies(results, label, 0.0, EQUAL) for own in layouts]
+        found = [[results(cell)["accuracy"] for cell in ours(own, label)] for own in layouts]
         rows.append(_row(f"{label}, α = 0", found, None, scale))
     columns = ("", *(f"width {w}" for w in widths(scale)))
     table = Table("capacity", "Accuracy (%) at equal shares by width of the hidden layers", columns, tuple(rows))
     return Told(
-        _finding(scale, layouts, results), setting(scale, layouts[0].pairs), (table, _figure(scale, layouts, results))
+        _finding(scale, layouts, results),
+        setting(scale, layouts[0].pairs, widths=widths(scale)),
+        (table, _figure(scale, layouts, results)),
     )
 
 

@@ -46,7 +46,7 @@ class Experiment:
     grid: Callable[[Scale], Sequence[Cell]]
     tell: Callable[[Scale, Results], Told]
 
-    def trainings(self, scale: Scale) -> list[Cell]:
+    def trainings(self, scale: Scale) -> list[Train]:
         """The networks that the cells need, each once; they are trained before the cells run."""
         needed: dict[Training, None] = {}
         for cell in self.grid(scale):

@@ -13,7 +13,7 @@ from .words import setting
 
 
 def grid(scale: Scale) -> list[Cell]:
-    return fixed_layers.grid(scale, 0, 3)
+    return fixed_layers.grid(scale, 3)
 
 
 def tell(scale: Scale, results: Results) -> Told:

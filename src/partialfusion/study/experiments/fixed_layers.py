@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...report import Line, Panel
 from ..cell import Cell
-from ..ways import CLUSTER_POST, OURS, OURS_REFIT, PARTIAL_OT, PRUNING, REFIT
+from ..ways import CLUSTER_POST, PARTIAL_OT, PRUNING, REFIT
 from .experiment import Results, mean
 from .grids import ACCURACY, EQUAL, Grid
 from .settings import Scale, alphas, vgg_pairs
@@ -16,13 +16,11 @@ WAYS = {
     "clustering": CLUSTER_POST,
     "unstructured pruning": PRUNING,
     "partial OT, refitted (ours)": REFIT,
-    "clustering with exchange (ours)": OURS,
-    "the same, refitted (ours)": OURS_REFIT,
 }
 
 
 def layout(scale: Scale, fixed: int) -> Grid:
-    return Grid(vgg_pairs(scale), WAYS, alphas(scale), (EQUAL,), scale, fixed=LAYERS[:fixed])
+    return Grid(vgg_pairs(scale), WAYS, alphas(scale, coarse=True), (EQUAL,), scale, fixed=LAYERS[:fixed])
 
 
 def grid(scale: Scale, *counts: int) -> list[Cell]:
@@ -42,7 +40,7 @@ def line(scale: Scale, results: Results, label: str, fixed: int, name: str) -> L
 
 def level(scale: Scale, results: Results) -> Line:
     """The better of the two networks."""
-    own = layout(scale, 0)
+    own = layout(scale, 3)
     best = mean(max(results(own.parents(pair))["a"], results(own.parents(pair))["b"]) for pair in own.pairs)
     return Line("better single network", (1.0,), (best,), style="dotted")
 

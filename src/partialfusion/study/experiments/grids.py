@@ -81,10 +81,11 @@ class Grid:
         ys = tuple(mean(self.accuracies(results, label, alpha, share)) for share in self.shares)
         return Line(name, tuple(self.shares), ys, style="dashed" if alpha == 1 else "line", colour=colour)
 
-    def figure(self, results: Results, name: str, title: str, note: str = "") -> Figure:
-        """A panel per way, and one of all ways at equal shares."""
-        panels = [self.panel(results, label) for label in self.ways]
-        return Figure(name, title, (*panels, self.compared(results)), note)
+    def figures(self, results: Results, title: str) -> tuple[Figure, Figure]:
+        """A panel per way against the share, and all ways at equal shares against alpha."""
+        panels = tuple(self.panel(results, label) for label in self.ways)
+        equal = Figure("equal-shares", f"{title}: equal shares", (self.compared(results),))
+        return Figure("curves", f"{title}: all shares", panels), equal
 
     def compared(self, results: Results) -> Panel:
         """Accuracy at equal shares against alpha, a line per way."""
@@ -93,7 +94,7 @@ class Grid:
             Line(label, xs, tuple(mean(self.accuracies(results, label, a, EQUAL)) for a in xs))
             for label in self.all_ways
         ]
-        return Panel("equal shares", "α", ACCURACY, tuple(lines))
+        return Panel("", "α", ACCURACY, tuple(lines))
 
     def table(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ..cell import Cell
 from ..cells import Counts
 from ..ways import CLUSTER, OURS, PARTIAL_OT, PRUNING, Way
@@ -33,8 +35,8 @@ def of(way: Way, scale: Scale, alpha: float) -> list[Counts]:
 
 
 def counted(results: Results, label: str, scale: Scale, alpha: float) -> list[float]:
-    """One number per pair and hidden layer."""
-    return [value for cell in of(WAYS[label], scale, alpha) for value in results(cell)["hidden"]]
+    """One number per pair: the mean over its layers between hidden ones."""
+    return [fmean(results(cell)["hidden"]) for cell in of(WAYS[label], scale, alpha)]
 
 
 def whole(results: Results, label: str, scale: Scale, alpha: float) -> list[float]:

@@ -32,7 +32,10 @@ def tell(scale: Scale, results: Results) -> Told:
         for which, words in enumerate(("best case", "worst case")):
             rows.append((f"{label}, {words}", *(f"{params.bounds(label, a)[which]:.3f}" for a in sizes(scale))))
     columns = ("", *(f"α = {a:g}" for a in sizes(scale)))
-    note = "Rows named best and worst case are the paper's formulas; whole channels are counted, so both can round."
+    note = (
+        "Means over the two layers between hidden ones. Rows named best and worst case are the paper's formulas; whole "
+        "channels are counted, so both can round."
+    )
     table = Table(
         "counted", "Non-zero parameters between hidden layers, relative to one model", columns, tuple(rows), note
     )
@@ -41,7 +44,7 @@ def tell(scale: Scale, results: Results) -> Told:
         for label in params.WAYS
     )
     figure = Figure("parameters", "Parameters between hidden layers", (Panel("", "α", "relative to one model", lines),))
-    finding = f"{sum(inside)} of {len(inside)} counted layers lie within the paper's bounds (to two hundredths)."
+    finding = f"{sum(inside)} of {len(inside)} counted networks lie within the paper's bounds (to two hundredths)."
     return Told(finding, setting(scale, mnist_pairs(True, scale)), (table, figure))
 
 

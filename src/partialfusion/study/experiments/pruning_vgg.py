@@ -31,5 +31,5 @@ def tell(scale: Scale, results: Results) -> Told:
 
 
 EXPERIMENT = Experiment(
-    "pruning_vgg", "Generalised pruning of one VGG-11", ("fig:pruning_vgg",), "CIFAR-10", grid, tell
+    "pruning_vgg", "Generalised pruning of one VGG-11", ("fig: pruning_vgg",), "CIFAR-10", grid, tell
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ways import PARTIAL_OT
+from ..ways import RECALIBRATED
 from .aggregation import CIFAR_OURS, aggregation
 from .grids import Grid
 from .settings import Scale, alphas, resnet_pairs, shares
@@ -12,8 +12,8 @@ PAPER = "The paper draws the curves without numbers; OT fusion drops to about 80
 
 def layout(scale: Scale) -> Grid:
     factors = shares(scale, coarse=True)
-    ways = {"partial OT fusion": PARTIAL_OT}
-    return Grid(resnet_pairs(scale, hard=True), ways, alphas(scale), factors, scale, midway=CIFAR_OURS)
+    ways = {"partial OT fusion": RECALIBRATED}
+    return Grid(resnet_pairs(scale, hard=True), ways, alphas(scale, coarse=True), factors, scale, midway=CIFAR_OURS)
 
 
 EXPERIMENT = aggregation(

@@ -14,7 +14,7 @@ PAPER = (
 
 def layout(scale: Scale) -> Grid:
     factors = shares(scale, coarse=True)
-    return Grid(vgg_pairs(scale), VGG_WAYS, alphas(scale), factors, scale, midway=CIFAR_OURS)
+    return Grid(vgg_pairs(scale), VGG_WAYS, alphas(scale, coarse=True), factors, scale, midway=CIFAR_OURS)
 
 
 EXPERIMENT = aggregation(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .aggregation import MNIST_WAYS, aggregation
+from .aggregation import OUR_WAYS, PAPER_WAYS, aggregation
 from .grids import Grid
 from .settings import Scale, alphas, mnist_pairs, shares
 
 
 def layout(scale: Scale) -> Grid:
-    return Grid(mnist_pairs(False, scale), MNIST_WAYS, alphas(scale), shares(scale), scale)
+    return Grid(mnist_pairs(False, scale), PAPER_WAYS, alphas(scale), shares(scale), scale, midway=OUR_WAYS)
 
 
 EXPERIMENT = aggregation(

@@ -18,9 +18,11 @@ QUICK_TESTED = 200
 QUICK_SHARE = 400  # training images
 
 
-def alphas(scale: Scale) -> tuple[float, ...]:
-    """The paper's; 1 is the ensemble."""
-    return QUICK_ALPHAS if scale == "quick" else ALPHAS
+def alphas(scale: Scale, *, coarse: bool = False) -> tuple[float, ...]:
+    """The paper's, 1 is the ensemble; where every point is expensive, one fewer at the usual scale."""
+    if scale == "quick":
+        return QUICK_ALPHAS
+    return tuple(a for a in ALPHAS if a != 0.5) if coarse and scale == "usual" else ALPHAS
 
 
 def shares(scale: Scale, *, coarse: bool = False) -> tuple[float, ...]:

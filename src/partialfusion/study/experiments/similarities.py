@@ -150,6 +150,6 @@ def _text(scale: Scale, pairs: Sequence[Pair], site: Site) -> str:
     where = "before" if site == "pre" else "after"
     return (
         f"{setting(scale, pairs[:1])} Euclidean distances of activation vectors on 1,000 training images, taken "
-        f"{where} the activation function; of convolutions, divided by the root of the number of positions. One "
-        "pair, as in the paper."
+        f"{where} the activation function (and pooling, where there is some); of convolutions, divided by the root of "
+        "the number of positions. One pair, as in the paper."
     )

@@ -29,7 +29,10 @@ def tell(scale: Scale, results: Results) -> Told:
         if a < 1
     ]
     both = type(panel)(panel.title, panel.x_label, panel.y_label, (*panel.lines, *points))
-    figure = Figure("zipit", "ZipIt among the clusterings", (both, own.compared(results)))
+    figures = (
+        Figure("zipit", "ZipIt among the clusterings", (both,)),
+        Figure("equal-shares", "Equal shares", (own.compared(results),)),
+    )
     gaps = [
         mean(own.accuracies(results, "ZipIt", a, EQUAL)) - mean(own.accuracies(results, "clustering", a, EQUAL))
         for a in own.alphas
@@ -37,7 +40,7 @@ def tell(scale: Scale, results: Results) -> Told:
     ]
     finding = f"ZipIt minus clustering at equal shares: {min(gaps):+.2f} to {max(gaps):+.2f} points over the sizes."
     table = own.table(results, "equal", "Accuracy (%) at equal shares")
-    return Told(finding, setting(scale, own.pairs), (figure, table))
+    return Told(finding, setting(scale, own.pairs), (*figures, table))
 
 
 EXPERIMENT = Experiment("zipitcomparison", "ZipIt as a clustering", ("fig:zipitcomparison",), "MNIST", grid, tell)
