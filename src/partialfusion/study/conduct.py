@@ -83,8 +83,8 @@ INDEX = (
     f"from the results in `{CELLS}/`, which `partialfusion study run` computes; every line there holds its whole "
     "configuration, the machine and the time it took (a training that was found in the cache took none). Partial OT "
     "matches by weights unless said otherwise, clustering by activations on 1,000 unlabelled training images; "
-    "clustering takes the best of 1,000 randomised runs (the paper: usually 50,000), and merged channels are averages, not sums. "
-    "Lines marked as ours go beyond the paper."
+    "clustering takes the best of 1,000 randomised runs (the paper: usually 50,000), and merged channels are averages, "
+    "not sums. Lines marked as ours go beyond the paper."
 )
 SCALES: dict[Scale, str] = {
     "quick": "**Quick settings: these numbers mean nothing.**",
@@ -105,4 +105,5 @@ def _made(experiment: Experiment, scale: Scale, store: Store) -> str:
     records = [store.record(cell) for cell in dict.fromkeys(experiment.grid(scale))]
     seconds = sum(record.seconds for record in records)
     machines = sorted({f"{r.machine['cpu']}, {r.machine['cores']} cores, torch {r.machine['torch']}" for r in records})
-    return f"{len(records)} cells, {seconds / 60:.1f} minutes of computing in all, on {'; '.join(machines)}."
+    many = "s" * (len(records) > 1)
+    return f"{len(records)} cell{many}, {seconds / 60:.1f} minutes of computing in all, on {'; '.join(machines)}."

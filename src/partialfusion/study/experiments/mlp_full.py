@@ -16,10 +16,15 @@ NEAR = (
     (24.1, 23.6, 24.6, 23.0, 51.6, 54.1, 53.1, 52.4),
     (22.7, 24.3, 23.7, 25.2, 56.6, 59.6, 58.2, 57.9),
 )
+DIFFERENCE = (
+    (3.1, 3.5, 3.1, 3.0, 4.0, 4.6, 3.8, 4.8),
+    (2.6, 3.5, 2.8, 3.5, 3.4, 4.1, 3.4, 4.1),
+    (3.3, 3.1, 3.1, 3.2, 3.8, 3.3, 3.5, 3.8),
+)
 
 
 def pairs(scale: Scale) -> list[Pair]:
     return mnist_pairs(False, scale)
 
 
-EXPERIMENT = full("mlp_full", "Similarity of channels: MLPs on MNIST", "MNIST", pairs, "pre", (ALL, NEAR))
+EXPERIMENT = full("mlp_full", "Similarity of channels: MLPs on MNIST", "MNIST", pairs, "pre", (ALL, NEAR, DIFFERENCE))

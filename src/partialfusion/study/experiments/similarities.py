@@ -30,7 +30,12 @@ def nearer(values: Sequence[float]) -> list[float]:
 
 
 def full(
-    name: str, title: str, data: str, pairs: Callable[[Scale], list[Pair]], site: Site, published: tuple[Rows, Rows]
+    name: str,
+    title: str,
+    data: str,
+    pairs: Callable[[Scale], list[Pair]],
+    site: Site,
+    published: tuple[Rows, Rows, Rows],
 ) -> Experiment:
     """The long table: nearest and mean distances of all channels, of the least isolated ones, and the difference.
 
@@ -40,7 +45,7 @@ def full(
         data: what it needs.
         pairs: scale → pairs, of which the first is measured.
         site: where activations are taken.
-        published: the paper's rows of eight numbers, of all channels and of the least isolated ones.
+        published: the paper's rows of eight numbers, of all channels, of the least isolated ones, and the difference.
     """
 
     def grid(scale: Scale) -> list[Cell]:
@@ -50,13 +55,12 @@ def full(
         layers = results(cell(pairs(scale)[0], site, scale))["layers"]
         everyone, close = (_rows(layers, keep) for keep in (list, nearer))
         apart = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(everyone, close, strict=True)]
-        gap = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(*published, strict=True)]
         parts = tuple(
             _table(part, words, rows, paper if scale != "quick" else None)
             for part, words, rows, paper in (
                 ("all", "All channels", everyone, published[0]),
                 ("near", "The 80 % least isolated channels", close, published[1]),
-                ("difference", "Difference", apart, gap),
+                ("difference", "Difference", apart, published[2]),
             )
         )
         share = mean(a / b for x, y in zip(apart, everyone, strict=True) for a, b in zip(x[:4], y[:4], strict=True))
@@ -134,7 +138,7 @@ def _table(name: str, title: str, rows: Rows, paper: Rows | None) -> Table:
     columns = ("layer", *(f"{what}, {NAMES[kind]}" for what in ("nearest", "mean") for kind in KINDS))
     filled: list[Row] = []
     for k, row in enumerate(rows):
-        published = [round(p, 2) for p in paper[k]] if paper else [None] * len(row)
+        published = paper[k] if paper else [None] * len(row)
         filled.append((str(k + 1), *(Value.of([v], paper=p) for v, p in zip(row, published, strict=True))))
     return Table(name, title, columns, tuple(filled))
 
@@ -151,5 +155,5 @@ def _text(scale: Scale, pairs: Sequence[Pair], site: Site) -> str:
     return (
         f"{setting(scale, pairs[:1])} Euclidean distances of activation vectors on 1,000 training images, taken "
         f"{where} the activation function (and pooling, where there is some); of convolutions, divided by the root of "
-        "the number of positions. One pair, as in the paper."
+        "the number of positions (the paper does not say on which scale its are). One pair, as in the paper."
     )
