@@ -112,21 +112,22 @@ def run(
 def report(
     names: Names = None, quick: Quick = False, full: Full = False, results: Results = None, as_json: AsJson = False
 ) -> None:
-    """Write the pages, with figures, of the experiments that have all their results."""
+    """Write the pages, with figures, of all experiments that have their results; those named must have them."""
     from .conduct import missing, store_of, write_pages
     from .experiments import chosen
 
     scale = _scale(quick, full)
     folder = _folder(results, scale)
     store = store_of(folder)
-    lacking = {e.name: left for e in chosen(names or []) if (left := missing(e, scale, store))}
-    if names and lacking:
-        name, left = next(iter(lacking.items()))
-        raise OptionError(f"{name} lacks {left} results in {folder}: partialfusion study run {name}{_flag(scale)}")
-    ready = [e for e in chosen([]) if not missing(e, scale, store)]
+    lacking = {e.name: left for e in chosen([]) if (left := missing(e, scale, store))}
+    for experiment in chosen(names or []):
+        if names and (left := lacking.get(experiment.name)):
+            again = f"partialfusion study run {experiment.name}{_flag(scale)}"
+            raise OptionError(f"{experiment.name} lacks {left} results in {folder}: {again}")
+    ready = [e for e in chosen([]) if e.name not in lacking]
     if not ready:
         raise OptionError(f"there are no results in {folder} yet: partialfusion study run{_flag(scale)}")
-    written = write_pages(ready, scale, store, folder)
+    written = write_pages(ready, scale, store, folder, lacking=list(lacking))
     if as_json:
         print_json({"written": [str(path) for path in written], "missing": lacking})
         return

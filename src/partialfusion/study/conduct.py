@@ -65,8 +65,18 @@ def missing(experiment: Experiment, scale: Scale, store: Store) -> int:
     return sum(cell not in store for cell in set(_cells([experiment.trainings(scale), experiment.grid(scale)])))
 
 
-def write_pages(experiments: Sequence[Experiment], scale: Scale, store: Store, folder: Path) -> list[Path]:
-    """A page for every experiment, and the index of them; all their results must be in the store."""
+def write_pages(
+    experiments: Sequence[Experiment], scale: Scale, store: Store, folder: Path, *, lacking: Sequence[str] = ()
+) -> list[Path]:
+    """A page for every experiment, and the index of them; all their results must be in the store.
+
+    Args:
+        experiments: to write of.
+        scale: of their cells.
+        store: the results.
+        folder: of the pages.
+        lacking: experiments without all their results, which the index names.
+    """
     written, entries = [], []
     folder.mkdir(parents=True, exist_ok=True)
     for experiment in experiments:
@@ -74,7 +84,7 @@ def write_pages(experiments: Sequence[Experiment], scale: Scale, store: Store, f
         text = f"{chapter.text}\n\n{_made(experiment, scale, store)}"
         written += write_chapter(replace(chapter, text=text), folder)
         entries.append(Entry(chapter.name, chapter.title, chapter.paper_labels, finding))
-    written.append(write_index(entries, folder, title="Results", text=f"{INDEX} {SCALES[scale]}"))
+    written.append(write_index(entries, folder, title="Results", text=f"{INDEX} {SCALES[scale]}{_not_run(lacking)}"))
     return written
 
 
@@ -94,6 +104,11 @@ SCALES: dict[Scale, str] = {
     ),
     "full": "All at the paper's scale.",
 }
+
+
+def _not_run(lacking: Sequence[str]) -> str:
+    names = ", ".join(f"`{name}`" for name in lacking)
+    return f"\n\nDeclared, but not run here yet: {names}." if lacking else ""
 
 
 def _cells(groups: Iterable[Sequence[Cell]]) -> list[Cell]:

@@ -16,7 +16,7 @@ PAPER_WAYS = {"partial OT fusion": PARTIAL_OT, "clustering": CLUSTER, "unstructu
 OUR_WAYS = {
     "partial OT, refitted (ours)": REFIT,
     "clustering with exchange (ours)": OURS,
-    "the same, refitted (ours)": OURS_REFIT,
+    "clustering with exchange, refitted (ours)": OURS_REFIT,
 }
 MNIST_WAYS = {**PAPER_WAYS, **OUR_WAYS}
 VGG_WAYS = {**PAPER_WAYS, "clustering": CLUSTER_POST}
@@ -50,5 +50,5 @@ def _finding(own: Grid, results: Results) -> str:
     return (
         f"At one model's size and equal shares: {first} {at_zero[first]:.2f} %, best is {best} with "
         f"{at_zero[best]:.2f} %; ensemble {top:.2f} %. {first[0].upper() + first[1:]} rises with alpha in {steps} of "
-        f"{len(rising) - 1} steps."
+        f"{len(rising) - 1} steps. {own.overall(results)}"
     )

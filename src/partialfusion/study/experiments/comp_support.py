@@ -30,15 +30,8 @@ def tell(scale: Scale, results: Results) -> Told:
         f"95.2 %, B 88.2 % on average), gives at the same sizes, by fixed point: {published}."
     )
     table = own.table(results, "equal", "Accuracy (%) at equal shares", note=note)
-    averages = {
-        label: mean(
-            mean(own.accuracies(results, label, a, s)) for a in own.alphas if a < 1 for s in own.shares if 0 < s < 1
-        )
-        for label in own.ways
-    }
-    listed = ", ".join(f"{label} {value:.2f} %" for label, value in averages.items())
     low, top = (mean(own.accuracies(results, FIXED_POINT, a, EQUAL)) for a in (own.alphas[0], own.alphas[-1]))
-    finding = f"Mean over all sizes and shares: {listed}. Fixed point at equal shares: {low:.2f} % to {top:.2f} %."
+    finding = f"{own.overall(results)} Fixed point at equal shares: {low:.2f} % to {top:.2f} %."
     figures = own.figures(results, "Matching on split MNIST")
     return Told(finding, setting(scale, own.pairs), (*figures, table, own.reference(results)))
 

@@ -117,6 +117,15 @@ class Grid:
             rows.append((label, *values))
         return Table(name, title, ("", *(f"α = {a:g}" for a in self.alphas)), tuple(rows), note)
 
+    def overall(self, results: Results) -> str:
+        """The mean of every way over all sizes and shares strictly between the ends, as a sentence."""
+        between = [(a, s) for a in self.alphas if a < 1 for s in self.shares if 0 < s < 1]
+        listed = ", ".join(
+            f"{label} {mean(mean(self.accuracies(results, label, a, s)) for a, s in between):.2f} %"
+            for label in self.ways
+        )
+        return f"Mean over sizes and shares between the ends: {listed}."
+
     def reference(self, results: Results, *, a: float | None = None, b: float | None = None) -> Table:
         """The parents alone."""
         found = [results(self.parents(pair)) for pair in self.pairs]

@@ -19,7 +19,7 @@ WAYS: dict[str, Way] = {
     "pruning + OT post-processing": PRUNING_OT,
     "clustering": CLUSTER,
     "clustering with exchange (ours)": OURS,
-    "the same, refitted (ours)": OURS_REFIT,
+    "clustering with exchange, refitted (ours)": OURS_REFIT,
 }
 
 
