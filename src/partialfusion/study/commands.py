@@ -120,10 +120,9 @@ def report(
     folder = _folder(results, scale)
     store = store_of(folder)
     lacking = {e.name: left for e in chosen([]) if (left := missing(e, scale, store))}
-    for experiment in chosen(names or []):
-        if names and (left := lacking.get(experiment.name)):
-            again = f"partialfusion study run {experiment.name}{_flag(scale)}"
-            raise OptionError(f"{experiment.name} lacks {left} results in {folder}: {again}")
+    for name in [e.name for e in chosen(names or []) if names and e.name in lacking]:
+        again = f"partialfusion study run {name}{_flag(scale)}"
+        raise OptionError(f"{name} lacks {lacking[name]} results in {folder}: {again}")
     ready = [e for e in chosen([]) if e.name not in lacking]
     if not ready:
         raise OptionError(f"there are no results in {folder} yet: partialfusion study run{_flag(scale)}")
