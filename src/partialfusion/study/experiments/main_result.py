@@ -40,7 +40,6 @@ def _skipped(cell: object) -> bool:
 def tell(scale: Scale, results: Results) -> Told:
     own, single = overview(scale), pruning(scale)
     lines = (
-        own.line(results, "naive averaging", 0.0, "naive averaging"),
         own.line(results, "partial OT fusion", 0.0, "OT fusion (α = 0)"),
         own.line(results, "partial OT fusion", SIZE, f"partial OT fusion (α = {SIZE:g})"),
         own.line(results, "partial OT, refitted (ours)", SIZE, f"the same, refitted (α = {SIZE:g}, ours)"),
@@ -52,6 +51,7 @@ def tell(scale: Scale, results: Results) -> Told:
     best = max(own.shares, key=lambda s: mean(own.accuracies(results, "partial OT fusion", SIZE, s)))
     rows = (
         ("parameters relative to one model", ratio),
+        ("accuracy, naive averaging", Value.of(own.accuracies(results, "naive averaging", 0.0, 0.5))),
         ("accuracy, OT fusion", Value.of(own.accuracies(results, "partial OT fusion", 0.0, 0.5))),
         (
             f"accuracy, partial OT fusion at α = {SIZE:g}",
