@@ -26,8 +26,13 @@ def tell(scale: Scale, results: Results) -> Told:
         ]
         title = f"{_title(own)}: accuracy (%) before and after fine-tuning on {own.images} images"
         parts.append(own.table(name, title, rows, own.note(results, parents)))
-        ends = [mean(results(own.cell(k, "fusion", a))["after"] for k in range(len(own.pairs))) for a in (0.0, 1.0)]
-        findings.append(f"{_title(own)}: {ends[0]:.1f} % (α = 0) to {ends[1]:.1f} % (α = 1) after fine-tuning")
+        ends = [
+            mean(results(own.cell(k, "fusion", a))["after"] for k in range(len(own.pairs)))
+            for a in (own.alphas[0], own.alphas[-1])
+        ]
+        findings.append(
+            f"{_title(own)}: {ends[0]:.1f} % (α = 0) to {ends[1]:.1f} % (α = {own.alphas[-1]:g}) after fine-tuning"
+        )
     text = " ".join(setting(scale, own.pairs) for own in (mlps(scale), resnets(scale)))
     return Told("; ".join(findings) + ".", text, tuple(parts))
 

@@ -12,7 +12,7 @@ from ..cells.finetune import Start
 from ..recipes import Course, Pair
 from ..ways import PARTIAL_OT
 from .experiment import Results
-from .settings import Scale, alphas, mnist_pairs, split_resnet_pairs, tested
+from .settings import ALPHAS, Scale, alphas, mnist_pairs, split_resnet_pairs, tested
 
 Numbers = Sequence[float | None]
 
@@ -26,16 +26,14 @@ class Tuning:
         images: labelled ones.
         course: of the fine-tuning; its order is the number of the pair.
         scale: of the study.
+        alphas: sizes.
     """
 
     pairs: Sequence[Pair]
     images: int
     course: Course
     scale: Scale
-
-    @property
-    def alphas(self) -> tuple[float, ...]:
-        return alphas(self.scale)
+    alphas: tuple[float, ...]
 
     def cells(self, start: Start, share: float = 0.5) -> list[Cell]:
         return [self.cell(k, start, alpha, share) for k in range(len(self.pairs)) for alpha in self.alphas]
@@ -52,7 +50,8 @@ class Tuning:
         self, results: Results, label: str, start: Start, what: str, share: float = 0.5, paper: Numbers | None = None
     ) -> tuple[str | Value, ...]:
         """Accuracies "before" or "after", a column per alpha."""
-        numbers = paper if paper is not None and self.scale != "quick" else [None] * len(self.alphas)
+        published = dict(zip(ALPHAS, paper, strict=True)) if paper is not None and self.scale != "quick" else {}
+        numbers = [published.get(a) for a in self.alphas]
         values = [
             Value.of((results(self.cell(k, start, a, share))[what] for k in range(len(self.pairs))), paper=p)
             for a, p in zip(self.alphas, numbers, strict=True)
@@ -74,14 +73,16 @@ class Tuning:
 def mlps(scale: Scale) -> Tuning:
     """One percent of MNIST, ten epochs of Adam."""
     course = Course(0, 1 if scale == "quick" else 10, 64, True, 1e-3, "constant", 0.0, False)
-    return Tuning(mnist_pairs(True, scale), 200 if scale == "quick" else 600, course, scale)
+    return Tuning(mnist_pairs(True, scale), 200 if scale == "quick" else 600, course, scale, alphas(scale))
 
 
 def resnets(scale: Scale) -> Tuning:
     """Five percent of CIFAR-10, which no network has seen; SGD with a cosine.
 
-    At the usual scale five epochs at a six times larger rate instead of thirty: the same rate times epochs.
+    At the usual scale three sizes, and five epochs at a six times larger rate instead of thirty: the same rate times
+    epochs.
     """
     epochs, rate = (30, 1e-3) if scale == "full" else (5, 6e-3)
     course = Course(0, 1 if scale == "quick" else epochs, 64, False, rate, "cosine", 1e-4, True)
-    return Tuning(split_resnet_pairs(scale), 100 if scale == "quick" else 2500, course, scale)
+    sizes = (0.0, 0.4, 0.8) if scale == "usual" else alphas(scale)
+    return Tuning(split_resnet_pairs(scale), 100 if scale == "quick" else 2500, course, scale, sizes)
