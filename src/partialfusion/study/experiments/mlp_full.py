@@ -27,4 +27,4 @@ def pairs(scale: Scale) -> list[Pair]:
     return mnist_pairs(False, scale)
 
 
-EXPERIMENT = full("mlp_full", "Similarity of channels: MLPs on MNIST", "MNIST", pairs, "pre", (ALL, NEAR, DIFFERENCE))
+EXPERIMENT = full("mlp_full", "Similarity of channels: MLPs on MNIST", "MNIST", pairs, "post", (ALL, NEAR, DIFFERENCE))

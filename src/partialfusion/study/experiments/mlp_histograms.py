@@ -5,4 +5,4 @@ from __future__ import annotations
 from .mlp_full import pairs
 from .similarities import histograms
 
-EXPERIMENT = histograms("mlp_histograms", "Distances of channels: MLPs on MNIST", "MNIST", pairs, "pre")
+EXPERIMENT = histograms("mlp_histograms", "Distances of channels: MLPs on MNIST", "MNIST", pairs, "post")

@@ -8,5 +8,5 @@ from .similarities import summary
 PUBLISHED = tuple(row[:3] for row in ALL)
 
 EXPERIMENT = summary(
-    "mlp_summary", "Nearest channels within and across: MLPs on MNIST", "MNIST", pairs, "pre", PUBLISHED
+    "mlp_summary", "Nearest channels within and across: MLPs on MNIST", "MNIST", pairs, "post", PUBLISHED
 )

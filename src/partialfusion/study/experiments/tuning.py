@@ -64,7 +64,10 @@ class Tuning:
     def note(self, results: Results, paper: str) -> str:
         found = [results(cell) for cell in self.parents()]
         a, b = (Value.of(f[name] for f in found) for name in ("a", "b"))
-        return f"Model A / B alone: {a.mean:.2f} / {b.mean:.2f} % (paper: {paper})."
+        course = self.course
+        how = f"{course.epochs} epochs of {'Adam' if course.adam else 'SGD'} at {course.rate:g} on {self.images} images"
+        alone = f"Model A / B alone: {a.mean:.2f} / {b.mean:.2f} % (paper: {paper})."
+        return f"{alone} Fine-tuning: {how}; the last epoch counts."
 
     def table(self, name: str, title: str, rows: Sequence[tuple[str | Value, ...]], note: str) -> Table:
         return Table(name, title, ("", *(f"α = {a:g}" for a in self.alphas)), tuple(rows), note)
