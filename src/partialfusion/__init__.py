@@ -3,6 +3,7 @@
 from .api import fuse, prune, refit, trace
 from .blueprint import AxisBinding, Blueprint, Space
 from .blueprint.registry import rule as register_rule
+from .budget import Budget
 from .errors import (
     CheckpointError,
     DataError,
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AxisBinding",
     "Blueprint",
+    "Budget",
     "CheckpointError",
     "Cluster",
     "DataError",

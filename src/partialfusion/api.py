@@ -12,9 +12,10 @@ from torch import nn
 
 from .align import couple_models
 from .blueprint import Blueprint, as_inputs, named_tensors, run, trace_labels
+from .budget import Budget, spender
 from .checks import check_alpha, check_keep, check_mix, check_models, check_tensors, conformed
 from .data import Batches
-from .errors import DataError, VerificationError
+from .errors import DataError, OptionError, VerificationError
 from .features import Site
 from .fusion import Fusion
 from .kernels import Convention, Plan
@@ -46,6 +47,7 @@ def fuse(
     example_inputs: Any,
     *,
     alpha: Alpha | None = None,
+    budget: float | Budget | None = None,
     mix: Sequence[float] | None = None,
     method: Method = "partial-ot",
     features: Features = "auto",
@@ -69,6 +71,9 @@ def fuse(
         alpha: how many channels more than one model's: 0 (one model's size) to 1 (the exact ensemble); or a mapping
             from patterns of space names to numbers, of which the first that matches counts and spaces without a match
             have 0. For "partial-ot" it is the isolated share. Default: 0.4, and 0 for methods that fuse every channel.
+        budget: instead of alpha, how large the result may be: effective parameters relative to the last model, such as
+            1.3, or pf.Budget(params=…, flops=…, channels=…). Every space gets an alpha of its own: channels stay apart
+            where that saves most of the matching cost per parameter.
         mix: the share of each model, summing to one. Default: equal shares.
         method: "average" (channel i with channel i), "permutation" (Git Re-Basin's weight matching), "ot" (optimal
             transport), "partial-ot" (the most similar channels are fused, the rest stay isolated); or generalised
@@ -91,6 +96,8 @@ def fuse(
         progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
     """
     check_models(models)
+    if budget is not None and alpha is not None:
+        raise OptionError("alpha and budget exclude each other: a budget finds an alpha for every space")
     inputs = as_inputs(example_inputs)
     batches = Batches.of(data, len(inputs))
     recipe = resolve(
@@ -108,14 +115,16 @@ def fuse(
         has_data=batches is not None,
     )
     with listening(progress) as listener:
-        return _reduced(models, inputs, batches, recipe, blueprint, listener, check=check, exact=norm == "auto")
+        bound = None if budget is None else Budget.of(budget)
+        return _reduced(models, inputs, batches, recipe, blueprint, listener, bound, check=check, exact=norm == "auto")
 
 
 def prune(
     model: nn.Module,
     example_inputs: Any,
     *,
-    keep: Keep = 0.5,
+    keep: Keep | None = None,
+    budget: float | Budget | None = None,
     method: PruningName | PruningMethod = "cluster",
     features: Features = "auto",
     site: Site = "auto",
@@ -134,7 +143,9 @@ def prune(
         model: the network; it stays as it is.
         example_inputs: a tensor, or a tuple of positional inputs.
         keep: the share of the channels that is left, 1 for all of them; or a mapping from patterns of space names to
-            numbers, of which the first that matches counts and spaces without a match keep all.
+            numbers, of which the first that matches counts and spaces without a match keep all. Default: 0.5.
+        budget: instead of keep, how large the result may be: parameters relative to the model, such as 0.3, or
+            pf.Budget(params=…, flops=…, channels=…). Channels go where they save most per parameter.
         method: "cluster" (similar channels become one), "zip" (the most correlated become pairs), "magnitude" (the
             least important are deleted), "magnitude+ot" (and merged into the others by optimal transport); or an
             object with settings: pf.Cluster(…), pf.Zip(…), pf.Magnitude(…).
@@ -152,6 +163,8 @@ def prune(
         progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
     """
     check_tensors(model, "the model")
+    if budget is not None and keep is not None:
+        raise OptionError("keep and budget exclude each other: a budget finds what to keep of every space")
     inputs = as_inputs(example_inputs)
     batches = Batches.of(data, len(inputs))
     recipe = resolve(
@@ -162,14 +175,15 @@ def prune(
         norm=norm,
         convention=convention,
         alpha=None,
-        keep=keep,
+        keep=0.5 if keep is None else keep,
         mix=(1.0,),
         seed=seed,
         refit=refit,
         has_data=batches is not None,
     )
     with listening(progress) as listener:
-        return _reduced([model], inputs, batches, recipe, blueprint, listener, check=check, exact=norm == "auto")
+        bound = None if budget is None else Budget.of(budget)
+        return _reduced([model], inputs, batches, recipe, blueprint, listener, bound, check=check, exact=norm == "auto")
 
 
 def refit(
@@ -206,6 +220,7 @@ def _reduced(
     recipe: Recipe,
     blueprint: Blueprint | None,
     listener: Listener,
+    budget: Budget | None,
     *,
     check: bool,
     exact: bool,
@@ -214,11 +229,21 @@ def _reduced(
     if blueprint is None:
         listener("tracing", 0.0)
         blueprint = trace(models[-1], inputs, check=check, seed=recipe.seed)
+    spending = None
+    if budget is not None:
+        listener("allocating the budget", 0.0)
+        spending = spender(models, blueprint, inputs, batches, recipe, budget)
+        recipe = spending.recipe(recipe)
     wanted = _shares(blueprint, recipe)
     while True:
         blueprints = conformed(models, blueprint, inputs, equal=recipe.needs_equal_widths)
         shares = {s.name: wanted[s.name] for s in blueprint if s.kind == "elastic"}
         plan = _plan(models, blueprints, shares, batches, recipe, listener)
+        if spending is not None and not spending.holds(plan):
+            spending = spending.tighter(plan)
+            recipe = spending.recipe(recipe)
+            wanted = _shares(blueprint, recipe)
+            continue
         try:
             operated = apply(models, blueprints, plan, inputs)
             break

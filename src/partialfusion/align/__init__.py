@@ -3,7 +3,7 @@
 from .alignment import Alignment, Problem
 from .fixed_point import fixed_point
 from .greedy import greedy
-from .models import align_models, check_numbers, couple_models
+from .models import align_models, check_numbers, couple_models, pair_costs
 from .separate import separate
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "couple_models",
     "fixed_point",
     "greedy",
+    "pair_costs",
     "separate",
 ]

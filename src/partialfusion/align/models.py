@@ -38,19 +38,48 @@ def align_models(
         batches: data for activations.
         recipe: method, features and the way to align.
     """
-    last = blueprints[-1]
-    free = {s.name: alphas.get(s.name, 0.0) for s in last if s.kind != "rigid"}
-    widths = [{s.name: (b[s.name].width, s.width) for s in last} for b in blueprints[:-1]]
+    free = {s.name: alphas.get(s.name, 0.0) for s in blueprints[-1] if s.kind != "rigid"}
     if recipe.method == "average" or all(a == 1.0 for a in free.values()):
-        return [Alignment(_in_order(w)) for w in widths]
+        return [Alignment(_in_order(widths)) for widths in _widths(blueprints)]
+    return [pair.align(free) for pair in _pairs(models, blueprints, list(free), batches, recipe)]
+
+
+def pair_costs(
+    models: Sequence[nn.Module],
+    blueprints: Sequence[Blueprint],
+    batches: Iterable[tuple[Any, ...]] | None,
+    recipe: Recipe,
+) -> list[dict[str, Floats]]:
+    """For each model but the last: elastic space → (n × m) cost of fusing its channels, when all else is fused.
+
+    Arguments as for `align_models`.
+    """
+    free = [s.name for s in blueprints[-1] if s.kind != "rigid"]
+    elastic = [s.name for s in blueprints[-1] if s.kind == "elastic"]
+    return [pair.costs(free, elastic) for pair in _pairs(models, blueprints, free, batches, recipe)]
+
+
+def _widths(blueprints: Sequence[Blueprint]) -> list[dict[str, tuple[int, int]]]:
+    last = blueprints[-1]
+    return [{s.name: (b[s.name].width, s.width) for s in last} for b in blueprints[:-1]]
+
+
+def _pairs(
+    models: Sequence[nn.Module],
+    blueprints: Sequence[Blueprint],
+    free: Sequence[str],
+    batches: Iterable[tuple[Any, ...]] | None,
+    recipe: Recipe,
+) -> list[_Pair]:
+    """Each model but the last, with the last, and what is measured between them."""
     check_numbers(models)
     measured: list[dict[str, Floats]] = [{} for _ in models[:-1]]
     if recipe.features != "weights":
-        measured = activation_costs(models, blueprints, batches or (), list(free), recipe.site)
+        measured = activation_costs(models, blueprints, batches or (), free, recipe.site)
     sides = [Side(b, named_tensors(m)) for b, m in zip(blueprints, models, strict=True)]
     return [
-        _Pair(side, sides[-1], own, costs, recipe).align(free)
-        for side, own, costs in zip(sides[:-1], widths, measured, strict=True)
+        _Pair(side, sides[-1], own, costs, recipe)
+        for side, own, costs in zip(sides[:-1], _widths(blueprints), measured, strict=True)
     ]
 
 
@@ -111,6 +140,15 @@ class _Pair:
             return greedy(wanted)
         full = self._by_weights(wanted.at_full_fusion()) if wanted.is_partial() else None
         return fixed_point(wanted, full=full)
+
+    def costs(self, free: Sequence[str], spaces: Sequence[str]) -> dict[str, Floats]:
+        """Cost matrices of some spaces at the alignment of all free ones with nothing isolated."""
+        whole = dict.fromkeys(free, 0.0)
+        found = self.align(whole)
+        problem = self._by_weights(whole)
+        if self.recipe.features != "activations":
+            return {s: problem.cost(s, found.couplings) for s in spaces}
+        return {s: self.measured[s] if s in self.measured else problem.cost(s, found.couplings) for s in spaces}
 
     def _by_activations(self, free: Mapping[str, float]) -> Alignment:
         """Spaces that no recorded operation writes are aligned by their weights, given the others."""

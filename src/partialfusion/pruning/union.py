@@ -46,16 +46,8 @@ def prune_union(
     last = blueprints[-1]
     widths = {s.name: [b[s.name].width for b in blueprints] for s in last}
     reduced = [s for s, k in targets.items() if k < sum(widths[s])]
-    moments: dict[str, list[Moments]] = {}
-    if reduced:
-        check_numbers(models)
-        if recipe.features != "weights" or method.needs_data:
-            listener("recording activations", 0.0)
-            moments = union_moments(models, blueprints, batches or (), reduced, recipe.site)
-    alignments = _alignments(models, blueprints, reduced, moments, batches, recipe)
-    worlds = _worlds(last, alignments, recipe)
-    sides = [Side(b, named_tensors(m)) for b, m in zip(blueprints, models, strict=True)]
-    features = UnionFeatures(sides, worlds, moments, recipe.features)
+    features, alignments = _features(models, blueprints, reduced, batches, recipe, method, listener)
+    worlds = features.worlds
     search = Search(recipe.seed)
     found: dict[str, Reduction] = {}
     for space in last:
@@ -69,6 +61,46 @@ def prune_union(
     return Plan(found, recipe.mix, recipe.convention)
 
 
+def union_spaces(
+    models: Sequence[nn.Module],
+    blueprints: Sequence[Blueprint],
+    batches: Batches | None,
+    recipe: Recipe,
+    method: PruningMethod,
+) -> dict[str, UnionSpace]:
+    """Elastic space → its channels in all models together, as a method sees them."""
+    elastic = [s.name for s in blueprints[-1] if s.kind == "elastic"]
+    features, _ = _features(models, blueprints, elastic, batches, recipe, method, silent)
+    return {name: _union_space(name, [b[name].width for b in blueprints], features, recipe) for name in elastic}
+
+
+def _features(
+    models: Sequence[nn.Module],
+    blueprints: Sequence[Blueprint],
+    reduced: Sequence[str],
+    batches: Batches | None,
+    recipe: Recipe,
+    method: PruningMethod,
+    listener: Listener,
+) -> tuple[UnionFeatures, list[Alignment]]:
+    """What is known of the channels of the spaces that are reduced, and how the models correspond."""
+    moments: dict[str, list[Moments]] = {}
+    if reduced:
+        check_numbers(models)
+        if recipe.features != "weights" or method.needs_data:
+            listener("recording activations", 0.0)
+            moments = union_moments(models, blueprints, batches or (), reduced, recipe.site)
+    alignments = _alignments(models, blueprints, reduced, moments, batches, recipe)
+    worlds = _worlds(blueprints[-1], alignments, recipe)
+    sides = [Side(b, named_tensors(m)) for b, m in zip(blueprints, models, strict=True)]
+    return UnionFeatures(sides, worlds, moments, recipe.features), alignments
+
+
+def _union_space(name: str, widths: Sequence[int], features: UnionFeatures, recipe: Recipe) -> UnionSpace:
+    masses = np.repeat(np.asarray(recipe.mix), widths)
+    return UnionSpace(name, masses, np.repeat(np.arange(len(widths)), widths), features)
+
+
 def _choice(
     space: Space,
     widths: Sequence[int],
@@ -78,11 +110,10 @@ def _choice(
     method: PruningMethod,
     search: Search,
 ) -> Choice:
-    masses = np.repeat(np.asarray(recipe.mix), widths)
-    if k == sum(widths):
-        return Choice.of_labels(np.arange(k), masses)
-    model = np.repeat(np.arange(len(widths)), widths)
-    choice = method.choose(UnionSpace(space.name, masses, model, features), k, search)
+    union = _union_space(space.name, widths, features, recipe)
+    if k == union.width:
+        return Choice.of_labels(np.arange(k), union.masses)
+    choice = method.choose(union, k, search)
     assert choice.targets == k, f"{method.name} gave {choice.targets} channels for {space.name} instead of {k}"
     return choice
 
