@@ -7,6 +7,7 @@ from .counts import Counts
 from .finetune import FineTune
 from .merge import Merge, Parents
 from .similarity import Similarity
+from .spend import Spend
 from .train import Train
 
-__all__ = ["Clock", "Clusters", "Compress", "Counts", "FineTune", "Merge", "Parents", "Similarity", "Train"]
+__all__ = ["Clock", "Clusters", "Compress", "Counts", "FineTune", "Merge", "Parents", "Similarity", "Spend", "Train"]

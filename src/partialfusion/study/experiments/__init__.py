@@ -34,6 +34,7 @@ MODULES = (
     "vgg_full",
     "vgg_summary",
     "vgg_histograms",
+    "budget",
 )
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment

@@ -1,0 +1,54 @@
+"""A pair merged to the size of another fusion, by a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ... import api
+from ..recipes import Pair, Training
+from ..samples import unseen
+from ..trained import blueprint, example, trained
+from ..training import accuracy
+from ..ways import Way
+from .merge import merged
+
+
+@dataclass(frozen=True)
+class Spend:
+    """Spend as many parameters as a fusion of given alpha and fixed spaces has, where they save most.
+
+    Attributes as in `Merge`.
+    """
+
+    pair: Pair
+    way: Way
+    alpha: float
+    share: float
+    fixed: tuple[str, ...] = ()
+    tested: int | None = None
+    seed: int = 0
+
+    @property
+    def needs(self) -> tuple[Training, ...]:
+        return self.pair.a, self.pair.b
+
+    def run(self) -> dict[str, Any]:
+        like = merged(self.pair, self.way, self.alpha, self.share, fixed=self.fixed, seed=self.seed)
+        result = api.fuse(
+            [trained(self.pair.a), trained(self.pair.b)],
+            example(self.pair.b),
+            budget=like.count.ratio,
+            mix=(1.0 - self.share, self.share),
+            align=self.way.align,
+            blueprint=blueprint(self.pair.b),
+            seed=self.seed,
+            **self.way.options(self.pair.data, self.seed),
+        )
+        assert isinstance(result.recipe.alpha, dict)
+        return {
+            "accuracy": accuracy(result.model, unseen(self.pair.data, self.tested)),
+            "ratio": round(result.count.ratio, 6),
+            "like": round(like.count.ratio, 6),
+            "alphas": {space: round(alpha, 4) for space, alpha in result.recipe.alpha.items()},
+        }
