@@ -6,32 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import api
-from ..recipes import Pair, Training
 from ..samples import unseen
 from ..trained import blueprint, example, trained
 from ..training import accuracy
-from ..ways import Way
-from .merge import merged
+from .merge import Merge, merged
 
 
 @dataclass(frozen=True)
-class Spend:
+class Spend(Merge):
     """Spend as many parameters as a fusion of given alpha and fixed spaces has, where they save most.
 
     Attributes as in `Merge`.
     """
-
-    pair: Pair
-    way: Way
-    alpha: float
-    share: float
-    fixed: tuple[str, ...] = ()
-    tested: int | None = None
-    seed: int = 0
-
-    @property
-    def needs(self) -> tuple[Training, ...]:
-        return self.pair.a, self.pair.b
 
     def run(self) -> dict[str, Any]:
         like = merged(self.pair, self.way, self.alpha, self.share, fixed=self.fixed, seed=self.seed)
