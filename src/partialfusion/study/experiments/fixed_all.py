@@ -20,9 +20,10 @@ def tell(scale: Scale, results: Results) -> Told:
     lines = [line(scale, results, label, 3, label) for label in WAYS]
     single = level(scale, results)
     panel = Panel("three layers fixed", CHANNELS, ACCURACY, (*lines, single))
-    above = next((x for x, y in zip(lines[0].x, lines[0].y, strict=True) if y > single.y[0]), None)
+    points = list(zip(lines[0].x, lines[0].y, strict=True))
+    above = next((x for k, (x, _) in enumerate(points) if all(y > single.y[0] for _, y in points[k:])), None)
     where = f"from {above:.2f}× the channels on" if above is not None else "at no size"
-    finding = f"Partial OT fusion passes the better single network {where} (paper: from 1.38×)."
+    finding = f"Partial OT fusion is above the better single network {where} (paper: from 1.38×)."
     return Told(finding, setting(scale, vgg_pairs(scale)), (Figure("all", "Three layers left apart", (panel,)),))
 
 
