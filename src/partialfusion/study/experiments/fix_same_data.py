@@ -18,7 +18,7 @@ def grid(scale: Scale) -> list[Cell]:
 
 def tell(scale: Scale, results: Results) -> Told:
     figure = Figure(
-        "panels", "Some layers left apart", tuple(panel(scale, results, label) for label in WAYS), columns=3
+        "panels", "Some layers left apart", tuple(panel(scale, results, label) for label in WAYS), columns=2
     )
     rows: list[Row] = []
     for count in range(4):
