@@ -18,6 +18,7 @@ import partialfusion as pf
 from partialfusion import api, cli
 from partialfusion.checkpoints import build, load_fused, load_model, load_state, save_state
 from partialfusion.errors import OptionError
+from partialfusion.terminal import TRACEBACK
 
 NETS = """
 from torch import nn
@@ -343,8 +344,8 @@ def test_unexpected_errors_can_be_traced(folder: Path, monkeypatch: pytest.Monke
         raise RuntimeError("strange")
 
     monkeypatch.setattr(api, "trace", fail)
-    fails(run("trace", SMALL, "--input", "2,6"), "unexpected RuntimeError: strange", cli.TRACEBACK)
-    monkeypatch.setenv(cli.TRACEBACK, "1")
+    fails(run("trace", SMALL, "--input", "2,6"), "unexpected RuntimeError: strange", TRACEBACK)
+    monkeypatch.setenv(TRACEBACK, "1")
     assert isinstance(run("trace", SMALL, "--input", "2,6").exception, RuntimeError)
 
 

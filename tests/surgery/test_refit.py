@@ -201,12 +201,12 @@ def test_zero_blocks_stay_zero(exhibit: Exhibit) -> None:
 @everything
 def test_sources_modes_and_random_state_stay(exhibit: Exhibit) -> None:
     models, data = [exhibit.model(0).train(), exhibit.model(1)], data_of(exhibit, 3)
-    before = [snapshot(m) for m in models]
+    before, blueprint = [snapshot(m) for m in models], traced(exhibit)
     results = []
     for seed in (0, 1):
         torch.manual_seed(seed)
         state = torch.random.get_rng_state()
-        fused = pf.fuse(models, data[0], alpha=0.4, blueprint=traced(exhibit))
+        fused = pf.fuse(models, data[0], alpha=0.4, blueprint=blueprint)
         fused.model.train()
         next(iter(fused.model.children())).eval()
         modes = [m.training for m in fused.model.modules()]
