@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+import tiny_data
 from small_data import write_small_data
 
 
@@ -46,3 +48,20 @@ def trace(tmp_path: Path) -> Path:
 def results(tmp_path: Path) -> Path:
     """Where the store is, once there is something in it."""
     return tmp_path / "results"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own, and no data of the user."""
+    return tiny_data.isolate(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[tiny_data.Web]:
+    with tiny_data.serving(tmp_path / "web") as web:
+        yield web
+
+
+@pytest.fixture
+def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tiny_data.Published]:
+    return partial(tiny_data.publish, tmp_path, monkeypatch)

@@ -6,47 +6,29 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
 import safetensors.torch
-import tiny_data
 import torch
 from tiny_data import (
     Web,
     assert_digits,
     fresh,
     idx_files,
-    isolate,
     packed,
     put,
-    serving,
 )
 
 from partialfusion.errors import DataError
 from partialfusion.study.data import cache, load
 from partialfusion.study.data.published import Published
 
+pytestmark = pytest.mark.usefixtures("home")
+
 Publish = Callable[..., Published]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return isolate(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[Web]:
-    with serving(tmp_path / "web") as web:
-        yield web
-
-
-@pytest.fixture
-def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
-    return partial(tiny_data.publish, tmp_path, monkeypatch)
 
 
 def flipped(raw: bytes, at: int) -> bytes:

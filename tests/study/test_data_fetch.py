@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_data
 from tiny_data import (
     Files,
     Web,
@@ -22,12 +20,10 @@ from tiny_data import (
     fake_npm,
     fresh,
     idx_files,
-    isolate,
     package_of,
     packed,
     png_files,
     put,
-    serving,
     tar,
     with_,
 )
@@ -37,23 +33,9 @@ from partialfusion.study.data import folder, idx, load, mirrors, sheets
 from partialfusion.study.data.images import checksum
 from partialfusion.study.data.published import PUBLISHED, Mirror, Published
 
+pytestmark = pytest.mark.usefixtures("home")
+
 Publish = Callable[..., Published]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return isolate(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[Web]:
-    with serving(tmp_path / "web") as web:
-        yield web
-
-
-@pytest.fixture
-def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
-    return partial(tiny_data.publish, tmp_path, monkeypatch)
 
 
 def test_a_mirror_fills_the_cache_once(web: Web, publish: Publish, home: Path) -> None:

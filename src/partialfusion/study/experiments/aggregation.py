@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from statistics import fmean
 
 from ..cell import Cell
 from ..ways import ACTIVATIONS, CLUSTER, CLUSTER_POST, OURS, OURS_REFIT, PARTIAL_OT, PRUNING, REFIT
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .grids import EQUAL, Grid
 from .settings import Scale
 from .words import setting
@@ -42,10 +43,10 @@ def aggregation(
 
 def _finding(own: Grid, results: Results) -> str:
     """The first and the best way at the smallest size, and the ensemble."""
-    at_zero = {label: mean(own.accuracies(results, label, own.alphas[0], EQUAL)) for label in own.all_ways}
+    at_zero = {label: fmean(own.accuracies(results, label, own.alphas[0], EQUAL)) for label in own.all_ways}
     first, best = next(iter(own.ways)), max(at_zero, key=lambda label: at_zero[label])
-    top = mean(own.accuracies(results, first, 1.0, EQUAL))
-    rising = [mean(own.accuracies(results, first, a, EQUAL)) for a in own.alphas]
+    top = fmean(own.accuracies(results, first, 1.0, EQUAL))
+    rising = [fmean(own.accuracies(results, first, a, EQUAL)) for a in own.alphas]
     steps = sum(b >= a for a, b in pairwise(rising))
     return (
         f"At one model's size and equal shares: {first} {at_zero[first]:.2f} %, best is {best} with "

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from ...report import Figure, Line, Panel, Row, Table, Value
 from ..cell import Cell
 from ..cells import Merge, Spend
 from ..recipes import Pair
 from ..ways import ACTIVATIONS, PARTIAL_OT, REFIT, Way
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .fixed_layers import LAYERS
 from .grids import ACCURACY, EQUAL
 from .settings import Scale, mnist_pairs, scaled, tested, vgg_pairs
@@ -56,14 +57,14 @@ class Comparison:
             for kind, words in ((Merge, against), (Spend, "budget of the same size")):
                 values = [Value.of(self.found(results, kind, way, a, "accuracy")) for a in self.sizes]
                 rows.append((f"{label}: {words}", *values))
-        sizes = [mean(self.found(results, Merge, PARTIAL_OT, a, "ratio")) for a in self.sizes]
+        sizes = [fmean(self.found(results, Merge, PARTIAL_OT, a, "ratio")) for a in self.sizes]
         columns = ("parameters of one model", *(f"{size:.2f}×" for size in sizes))
         return Table(self.name, f"{self.title}: accuracy (%)", columns, tuple(rows))
 
     def panel(self, results: Results, label: str) -> Panel:
-        xs = tuple(mean(self.found(results, Merge, WAYS[label], a, "ratio")) for a in self.sizes)
+        xs = tuple(fmean(self.found(results, Merge, WAYS[label], a, "ratio")) for a in self.sizes)
         lines = [
-            Line(words, xs, tuple(mean(self.found(results, kind, WAYS[label], a, "accuracy")) for a in self.sizes))
+            Line(words, xs, tuple(fmean(self.found(results, kind, WAYS[label], a, "accuracy")) for a in self.sizes))
             for kind, words in ((Merge, "as given"), (Spend, "budget of the same size"))
         ]
         return Panel(f"{self.title}, {label}", "parameters, relative to one model", ACCURACY, tuple(lines))
@@ -71,11 +72,12 @@ class Comparison:
     def wins(self, results: Results) -> tuple[int, int, float]:
         """How often the budget is ahead, of how many, and by how much on average."""
         gaps = [
-            mean(self.found(results, Spend, way, a, "accuracy")) - mean(self.found(results, Merge, way, a, "accuracy"))
+            fmean(self.found(results, Spend, way, a, "accuracy"))
+            - fmean(self.found(results, Merge, way, a, "accuracy"))
             for way in WAYS.values()
             for a in self.sizes
         ]
-        return sum(gap > 0 for gap in gaps), len(gaps), mean(gaps)
+        return sum(gap > 0 for gap in gaps), len(gaps), fmean(gaps)
 
 
 def comparisons(scale: Scale) -> list[Comparison]:

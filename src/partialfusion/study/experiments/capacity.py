@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ...report import Figure, Line, Panel, Table, Value
 from ..cell import Cell
 from ..ways import AVERAGE, OURS_REFIT, PARTIAL_OT, REFIT
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .grids import ACCURACY, EQUAL, Grid
 from .settings import Scale, mnist_pairs
 from .words import setting
@@ -85,13 +87,13 @@ def _finding(scale: Scale, layouts: list[Grid], results: Results) -> str:
     if scale == "quick":
         return "Quick settings."
     apart = [
-        abs(mean(own.accuracies(results, PARTIAL, alpha, EQUAL)) - PAPER[alpha][k])
+        abs(fmean(own.accuracies(results, PARTIAL, alpha, EQUAL)) - PAPER[alpha][k])
         for k, own in enumerate(layouts)
         if WIDTHS[k] >= 100
         for alpha in own.alphas
     ]
-    low = mean(layouts[0].accuracies(results, PARTIAL, 0.0, EQUAL))
-    top = mean(layouts[0].accuracies(results, PARTIAL, 1.0, EQUAL))
+    low = fmean(layouts[0].accuracies(results, PARTIAL, 0.0, EQUAL))
+    top = fmean(layouts[0].accuracies(results, PARTIAL, 1.0, EQUAL))
     return (
         f"From width 100 on, the fused networks are within {max(apart):.2f} points of the paper's. At width "
         f"{WIDTHS[0]} OT fusion has {low:.1f} % and the ensemble {top:.1f} %."
@@ -104,7 +106,7 @@ def _figure(scale: Scale, layouts: list[Grid], results: Results) -> Figure:
         Line(
             f"α = {alpha:g}",
             xs,
-            tuple(mean(own.accuracies(results, PARTIAL, alpha, EQUAL)) for own in layouts),
+            tuple(fmean(own.accuracies(results, PARTIAL, alpha, EQUAL)) for own in layouts),
             style="dashed" if alpha == 1 else "line",
             colour=alpha,
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 
 from ...report import Figure, Line, Panel, Table, Value
 from ..cell import Cell
 from ..cells import Clusters
 from ..recipes import Training
 from ..ways import CLUSTER, Way
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .grids import ACCURACY
 from .settings import Scale, mnist_pairs, scaled, tested
 from .words import setting
@@ -44,7 +45,7 @@ def tell(scale: Scale, results: Results) -> Told:
     base = [f["cost"] for f in found[GREEDY]]
     costs = {label: [f["cost"] / b for f, b in zip(own, base, strict=True)] for label, own in found.items()}
     lines = [
-        Line(label, (mean(costs[label]),), (mean(f["accuracy"] for f in own),), style="points")
+        Line(label, (fmean(costs[label]),), (fmean(f["accuracy"] for f in own),), style="points")
         for label, own in found.items()
     ]
     panel = Panel("", "cost of the clustering, relative to greedy Ward", ACCURACY, tuple(lines))
@@ -62,9 +63,9 @@ def tell(scale: Scale, results: Results) -> Told:
         "Seconds are of whole prunings, with tracing and evaluation, on a machine that was busy; they give the order."
     )
     table = Table("algorithms", f"Networks pruned to {KEEP:g} of their channels", columns, rows, note)
-    best = min(costs, key=lambda label: mean(costs[label]))
-    lloyd = mean(costs["Lloyd, 1000 starts"])
-    finding = f"Lowest cost: {best}, {mean(costs[best]):.4f} of greedy Ward's; Lloyd with 1000 starts {lloyd:.4f}."
+    best = min(costs, key=lambda label: fmean(costs[label]))
+    lloyd = fmean(costs["Lloyd, 1000 starts"])
+    finding = f"Lowest cost: {best}, {fmean(costs[best]):.4f} of greedy Ward's; Lloyd with 1000 starts {lloyd:.4f}."
     text = f"{setting(scale, mnist_pairs(False, scale))} Each network is pruned alone, by activations on 1,000 images."
     return Told(finding, text, (Figure("cost-accuracy", "Clustering algorithms", (panel,)), table))
 

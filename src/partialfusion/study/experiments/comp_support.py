@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ..cell import Cell
 from ..ways import ACTIVATIONS, GREEDY, PARTIAL_OT
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .grids import EQUAL, Grid
 from .settings import Scale, alphas, mnist_pairs, shares
 from .words import setting
@@ -30,7 +32,7 @@ def tell(scale: Scale, results: Results) -> Told:
         f"95.2 %, B 88.2 % on average), gives at the same sizes, by fixed point: {published}."
     )
     table = own.table(results, "equal", "Accuracy (%) at equal shares", note=note)
-    low, top = (mean(own.accuracies(results, FIXED_POINT, a, EQUAL)) for a in (own.alphas[0], own.alphas[-1]))
+    low, top = (fmean(own.accuracies(results, FIXED_POINT, a, EQUAL)) for a in (own.alphas[0], own.alphas[-1]))
     finding = f"{own.overall(results)} Fixed point at equal shares: {low:.2f} % to {top:.2f} %."
     figures = own.figures(results, "Matching on split MNIST")
     return Told(finding, setting(scale, own.pairs), (*figures, table, own.reference(results)))

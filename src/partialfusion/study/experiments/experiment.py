@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from ...report import Chapter, Figure, Table
@@ -57,7 +56,3 @@ class Experiment:
         """The finding, and the chapter."""
         told = self.tell(scale, results)
         return told.finding, Chapter(self.name, self.title, self.labels, told.text, told.parts)
-
-
-def mean(values: Iterable[float]) -> float:
-    return fmean(values)

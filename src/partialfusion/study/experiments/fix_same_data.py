@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ...report import Figure, Row, Table, Value
 from ..cell import Cell
 from . import fixed_layers
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .fixed_layers import LAYERS, WAYS, layout, panel
 from .grids import EQUAL
 from .settings import Scale, vgg_pairs
@@ -31,9 +33,9 @@ def tell(scale: Scale, results: Results) -> Told:
         "fixed", "Accuracy (%) at equal shares; alpha is of the layers that are not fixed", columns, tuple(rows)
     )
     gains = {
-        label: mean(
-            mean(layout(scale, 3).accuracies(results, label, a, EQUAL))
-            - mean(layout(scale, 0).accuracies(results, label, a, EQUAL))
+        label: fmean(
+            fmean(layout(scale, 3).accuracies(results, label, a, EQUAL))
+            - fmean(layout(scale, 0).accuracies(results, label, a, EQUAL))
             for a in layout(scale, 0).alphas
             if a < 1
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ...report import Line, Panel
 from ..cell import Cell
 from ..ways import CLUSTER_POST, PARTIAL_OT, PRUNING, REFIT
-from .experiment import Results, mean
+from .experiment import Results
 from .grids import ACCURACY, EQUAL, Grid
 from .settings import Scale, alphas, vgg_pairs
 
@@ -31,17 +33,17 @@ def line(scale: Scale, results: Results, label: str, fixed: int, name: str) -> L
     """Accuracy at equal shares against the channels, up to the ensemble."""
     own = layout(scale, fixed)
     xs = [
-        mean(f["channels"] for f in own.found(results, label, alpha, EQUAL)) if alpha < 1 else 2.0
+        fmean(f["channels"] for f in own.found(results, label, alpha, EQUAL)) if alpha < 1 else 2.0
         for alpha in own.alphas
     ]
-    ys = [mean(own.accuracies(results, label, alpha, EQUAL)) for alpha in own.alphas]
+    ys = [fmean(own.accuracies(results, label, alpha, EQUAL)) for alpha in own.alphas]
     return Line(name, tuple(xs), tuple(ys))
 
 
 def level(scale: Scale, results: Results) -> Line:
     """The better of the two networks."""
     own = layout(scale, 3)
-    best = mean(max(results(own.parents(pair))["a"], results(own.parents(pair))["b"]) for pair in own.pairs)
+    best = fmean(max(results(own.parents(pair))["a"], results(own.parents(pair))["b"]) for pair in own.pairs)
     return Line("better single network", (1.0,), (best,), style="dotted")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from ...report import Figure, Line, Panel, Row, Table, Value
@@ -11,7 +12,7 @@ from ..cell import Cell
 from ..cells import Merge, Parents
 from ..recipes import Pair
 from ..ways import Way
-from .experiment import Results, mean
+from .experiment import Results
 from .settings import Scale, scaled, tested
 
 FACTOR = "interpolation factor (share of B)"
@@ -78,7 +79,7 @@ class Grid:
         return Panel(title or label, FACTOR, ACCURACY, tuple(lines))
 
     def line(self, results: Results, label: str, alpha: float, name: str, *, colour: float | None = None) -> Line:
-        ys = tuple(mean(self.accuracies(results, label, alpha, share)) for share in self.shares)
+        ys = tuple(fmean(self.accuracies(results, label, alpha, share)) for share in self.shares)
         return Line(name, tuple(self.shares), ys, style="dashed" if alpha == 1 else "line", colour=colour)
 
     def figures(self, results: Results, title: str) -> tuple[Figure, Figure]:
@@ -91,43 +92,30 @@ class Grid:
         """Accuracy at equal shares against alpha, a line per way."""
         xs = tuple(self.alphas)
         lines = [
-            Line(label, xs, tuple(mean(self.accuracies(results, label, a, EQUAL)) for a in xs))
+            Line(label, xs, tuple(fmean(self.accuracies(results, label, a, EQUAL)) for a in xs))
             for label in self.all_ways
         ]
         return Panel("", "α", ACCURACY, tuple(lines))
 
-    def table(
-        self,
-        results: Results,
-        name: str,
-        title: str,
-        *,
-        share: float = EQUAL,
-        paper: Mapping[str, Sequence[float | None]] | None = None,
-        note: str = "",
-    ) -> Table:
-        """A row per way, a column per alpha, at one share; the paper's numbers by label where it has them."""
-        rows: list[Row] = []
-        for label in self.all_ways:
-            published: Sequence[float | None] = (paper or {}).get(label, [None] * len(self.alphas))
-            values = [
-                Value.of(self.accuracies(results, label, alpha, share), paper=p)
-                for alpha, p in zip(self.alphas, published, strict=True)
-            ]
-            rows.append((label, *values))
+    def table(self, results: Results, name: str, title: str, *, note: str = "") -> Table:
+        """A row per way, a column per alpha, at equal shares."""
+        rows: list[Row] = [
+            (label, *(Value.of(self.accuracies(results, label, alpha, EQUAL)) for alpha in self.alphas))
+            for label in self.all_ways
+        ]
         return Table(name, title, ("", *(f"α = {a:g}" for a in self.alphas)), tuple(rows), note)
 
     def overall(self, results: Results) -> str:
         """The mean of every way over all sizes and shares strictly between the ends, as a sentence."""
         between = [(a, s) for a in self.alphas if a < 1 for s in self.shares if 0 < s < 1]
         listed = ", ".join(
-            f"{label} {mean(mean(self.accuracies(results, label, a, s)) for a, s in between):.2f} %"
+            f"{label} {fmean(fmean(self.accuracies(results, label, a, s)) for a, s in between):.2f} %"
             for label in self.ways
         )
         return f"Mean over sizes and shares between the ends: {listed}."
 
-    def reference(self, results: Results, *, a: float | None = None, b: float | None = None) -> Table:
+    def reference(self, results: Results) -> Table:
         """The parents alone."""
         found = [results(self.parents(pair)) for pair in self.pairs]
-        values = Value.of([f["a"] for f in found], paper=a), Value.of([f["b"] for f in found], paper=b)
+        values = tuple(Value.of(f[name] for f in found) for name in ("a", "b"))
         return Table("parents", "The networks alone, accuracy (%)", ("model A", "model B"), (values,))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ..cell import Cell
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .settings import Scale
 from .tuning import Tuning, resnets
 from .words import setting
@@ -59,7 +61,7 @@ def tell(scale: Scale, results: Results) -> Told:
 
 
 def _mean(own: Tuning, results: Results, alpha: float, share: float, what: str) -> float:
-    return mean(results(own.cell(k, "fusion", alpha, share))[what] for k in range(len(own.pairs)))
+    return fmean(results(own.cell(k, "fusion", alpha, share))[what] for k in range(len(own.pairs)))
 
 
 EXPERIMENT = Experiment(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ...report import Figure, Panel, Table, Value
 from ..cell import Cell
 from ..ways import AVERAGE, OURS_REFIT, PARTIAL_OT, REFIT
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .grids import ACCURACY, FACTOR, Grid
 from .pruned import Pruning
 from .settings import Scale, mnist_pairs, shares
@@ -48,7 +50,7 @@ def tell(scale: Scale, results: Results) -> Told:
     )
     figure = Figure("overview", "Two MLPs that know different digits", (Panel("", FACTOR, ACCURACY, lines),))
     ratio = Value.of([f["ratio"] for f in own.found(results, "partial OT fusion", SIZE, 0.5)], paper=1.45)
-    best = max(own.shares, key=lambda s: mean(own.accuracies(results, "partial OT fusion", SIZE, s)))
+    best = max(own.shares, key=lambda s: fmean(own.accuracies(results, "partial OT fusion", SIZE, s)))
     rows = (
         ("parameters relative to one model", ratio),
         ("accuracy, naive averaging", Value.of(own.accuracies(results, "naive averaging", 0.0, 0.5))),
@@ -61,7 +63,7 @@ def tell(scale: Scale, results: Results) -> Told:
         ("accuracy, ensemble", Value.of(own.accuracies(results, "partial OT fusion", 1.0, 0.5))),
     )
     table = Table("numbers", "At equal shares", ("", "value"), rows)
-    low, mid, top = (mean(own.accuracies(results, "partial OT fusion", a, 0.5)) for a in own.alphas)
+    low, mid, top = (fmean(own.accuracies(results, "partial OT fusion", a, 0.5)) for a in own.alphas)
     finding = (
         f"At {ratio.mean:.2f}× one model's parameters, partial fusion has {mid:.2f} % between OT fusion's {low:.2f} % "
         f"and the ensemble's {top:.2f} % (equal shares)."

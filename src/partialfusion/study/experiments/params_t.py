@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ...report import Figure, Line, Panel, Row, Table, Value
 from ..cell import Cell
 from . import params
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .settings import Scale, alphas, mnist_pairs
 from .words import setting
 
@@ -40,7 +42,7 @@ def tell(scale: Scale, results: Results) -> Told:
         "counted", "Non-zero parameters between hidden layers, relative to one model", columns, tuple(rows), note
     )
     lines = tuple(
-        Line(label, sizes(scale), tuple(mean(params.counted(results, label, scale, a)) for a in sizes(scale)))
+        Line(label, sizes(scale), tuple(fmean(params.counted(results, label, scale, a)) for a in sizes(scale)))
         for label in params.WAYS
     )
     figure = Figure("parameters", "Parameters between hidden layers", (Panel("", "α", "relative to one model", lines),))

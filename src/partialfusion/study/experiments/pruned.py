@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from ...report import Figure, Line, Panel, Row, Table, Value
 from ..cell import Cell
 from ..cells import Compress, Train
 from ..recipes import Training
 from ..ways import CLUSTER, OURS, OURS_REFIT, PRUNING, PRUNING_OT, Way
-from .experiment import Results, mean
+from .experiment import Results
 from .grids import ACCURACY
 from .settings import Scale, scaled, tested
 
@@ -50,10 +51,10 @@ class Pruning:
 
     def figure(self, results: Results) -> Figure:
         lines = [
-            Line(label, self.sizes, tuple(mean(self.accuracies(results, label, k)) for k in self.sizes))
+            Line(label, self.sizes, tuple(fmean(self.accuracies(results, label, k)) for k in self.sizes))
             for label in self.ways
         ]
-        lines.append(Line("as it was", (1.0,), (mean(self.whole(results)),), style="dotted"))
+        lines.append(Line("as it was", (1.0,), (fmean(self.whole(results)),), style="dotted"))
         panel = Panel("", "share of the channels that is left", ACCURACY, tuple(lines))
         return Figure("pruning", "One network pruned", (panel,))
 

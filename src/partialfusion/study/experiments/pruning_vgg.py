@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ..cell import Cell
 from ..ways import CLUSTER_POST
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .pruned import WAYS, Pruning
 from .settings import Scale, vgg_pairs
 from .words import setting
@@ -22,7 +24,7 @@ def grid(scale: Scale) -> list[Cell]:
 def tell(scale: Scale, results: Results) -> Told:
     own = layout(scale)
     middle = own.sizes[len(own.sizes) // 2]
-    listed = ", ".join(f"{label} {mean(own.accuracies(results, label, middle)):.1f} %" for label in own.ways)
+    listed = ", ".join(f"{label} {fmean(own.accuracies(results, label, middle)):.1f} %" for label in own.ways)
     return Told(
         f"With {middle:g} of the channels left: {listed}.",
         f"{setting(scale, vgg_pairs(scale))} Each network of the pairs is pruned alone.",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ..cell import Cell
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .settings import Scale
 from .tuning import Tuning, mlps, resnets
 from .words import setting
@@ -27,7 +29,7 @@ def tell(scale: Scale, results: Results) -> Told:
         title = f"{_title(own)}: accuracy (%) before and after fine-tuning on {own.images} images"
         parts.append(own.table(name, title, rows, own.note(results, parents)))
         ends = [
-            mean(results(own.cell(k, "fusion", a))["after"] for k in range(len(own.pairs)))
+            fmean(results(own.cell(k, "fusion", a))["after"] for k in range(len(own.pairs)))
             for a in (own.alphas[0], own.alphas[-1])
         ]
         findings.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 from ...features import Site
@@ -10,7 +11,7 @@ from ...report import Figure, Line, Panel, Row, Table, Value
 from ..cell import Cell
 from ..cells import Similarity
 from ..recipes import Pair
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .settings import Scale
 from .words import setting
 
@@ -63,7 +64,7 @@ def full(
                 ("difference", "Difference", apart, published[2]),
             )
         )
-        share = mean(a / b for x, y in zip(apart, everyone, strict=True) for a, b in zip(x[:4], y[:4], strict=True))
+        share = fmean(a / b for x, y in zip(apart, everyone, strict=True) for a, b in zip(x[:4], y[:4], strict=True))
         finding = (
             f"Without the 20 % most isolated channels nearest distances are {100 * share:.0f} % smaller on average."
         )
@@ -85,7 +86,7 @@ def summary(
         rows: list[Row] = []
         patterns: list[str] = []
         for k, layer in enumerate(layers):
-            found = [mean(layer[f"nearest_{kind}"]) for kind in KINDS[:3]]
+            found = [fmean(layer[f"nearest_{kind}"]) for kind in KINDS[:3]]
             paper: Sequence[float | None] = published[k] if scale != "quick" else (None,) * 3
             patterns.append(_pattern(found))
             values = [Value.of([v], paper=p) for v, p in zip(found, paper, strict=True)]
@@ -131,7 +132,9 @@ def _histogram(layer: dict[str, Any], what: str, number: int) -> Panel:
 
 
 def _rows(layers: Sequence[dict[str, Any]], keep: Callable[[Sequence[float]], list[float]]) -> list[list[float]]:
-    return [[mean(keep(layer[f"{what}_{kind}"])) for what in ("nearest", "mean") for kind in KINDS] for layer in layers]
+    return [
+        [fmean(keep(layer[f"{what}_{kind}"])) for what in ("nearest", "mean") for kind in KINDS] for layer in layers
+    ]
 
 
 def _table(name: str, title: str, rows: Rows, paper: Rows | None) -> Table:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from ...report import Figure, Line
 from ..cell import Cell
 from ..ways import CLUSTER, OURS, ZIP
-from .experiment import Experiment, Results, Told, mean
+from .experiment import Experiment, Results, Told
 from .grids import EQUAL, Grid
 from .settings import Scale, alphas, mnist_pairs, shares
 from .words import setting
@@ -24,7 +26,7 @@ def tell(scale: Scale, results: Results) -> Told:
     own = layout(scale)
     panel = own.panel(results, "clustering", title="clustering (lines) and ZipIt (points)")
     points = [
-        Line("ZipIt", (EQUAL,), (mean(own.accuracies(results, "ZipIt", a, EQUAL)),), style="points", colour=a)
+        Line("ZipIt", (EQUAL,), (fmean(own.accuracies(results, "ZipIt", a, EQUAL)),), style="points", colour=a)
         for a in own.alphas
         if a < 1
     ]
@@ -34,7 +36,7 @@ def tell(scale: Scale, results: Results) -> Told:
         Figure("equal-shares", "Equal shares", (own.compared(results),)),
     )
     gaps = [
-        mean(own.accuracies(results, "ZipIt", a, EQUAL)) - mean(own.accuracies(results, "clustering", a, EQUAL))
+        fmean(own.accuracies(results, "ZipIt", a, EQUAL)) - fmean(own.accuracies(results, "clustering", a, EQUAL))
         for a in own.alphas
         if a < 1
     ]
