@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -17,18 +15,14 @@ from torch import Tensor, nn
 import partialfusion as pf
 from partialfusion import checkpoints
 from partialfusion.checkpoints import (
-    build,
     check_writable,
-    load_batches,
-    load_factory,
     load_fused,
     load_into,
-    load_model,
     load_state,
     save_fusion,
     save_state,
 )
-from partialfusion.errors import CheckpointError, DataError, OptionError
+from partialfusion.errors import CheckpointError
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
@@ -342,127 +336,3 @@ def test_buffers_outside_the_file_stay(tmp_path: Path) -> None:
     loaded, x = load_fused(Tied(), path), torch.randn(3, 5)
     assert torch.equal(loaded.scale, torch.tensor([2.0]))
     assert torch.equal(loaded(x), result.model(x))
-
-
-# Factories
-
-FACTORIES = """
-import sys
-from torch import nn
-
-number = 3
-def good(): return nn.Linear(2, 2)
-def raises(): raise RuntimeError("no luck today\\nsecond line")
-def leaves(): sys.exit(4)
-def wants(width): return nn.Linear(width, 2)
-def text(): return "model"
-def lazily():
-    import factories_helper
-    return factories_helper.make()
-class Net(nn.Linear):
-    def __init__(self): super().__init__(3, 3)
-    @staticmethod
-    def other(): return nn.Linear(4, 4)
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "factories_for_tests.py").write_text(FACTORIES)
-    (tmp_path / "factories_helper.py").write_text("from torch import nn\ndef make(): return nn.Linear(7, 7)\n")
-    (tmp_path / "factories_broken.py").write_text("import package_that_is_not_there\n")
-    (tmp_path / "factories_syntax.py").write_text("def f(:\n")
-    (tmp_path / "factories_exit.py").write_text("import sys\nsys.exit(1)\n")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.parametrize(("name", "width"), [("good", 2), ("Net", 3), ("Net.other", 4), ("lazily", 7)])
-def test_factories_in_the_current_folder(folder: Path, name: str, width: int) -> None:
-    path = list(sys.path)
-    model = build(f"factories_for_tests:{name}")
-    assert isinstance(model, nn.Linear)
-    assert model.in_features == width
-    assert sys.path == path
-
-
-def test_factory_draws_from_its_own_seed(folder: Path) -> None:
-    state = torch.random.get_rng_state()
-    a, b, c = (build("factories_for_tests:good", seed=s) for s in (0, 0, 1))
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert same(a, b)
-    assert not same(a, c)
-
-
-@pytest.mark.parametrize(
-    ("spec", "match"),
-    [
-        ("factories_for_tests", "package.module:factory"),
-        (":good", "package.module:factory"),
-        ("factories_for_tests:", "package.module:factory"),
-        ("no_such_module:good", "no module 'no_such_module'.*install"),
-        ("torch.no_such_module:good", "no module 'torch.no_such_module'"),
-        ("factories_broken:f", "importing factories_broken failed.*package_that_is_not_there"),
-        ("factories_syntax:f", "importing factories_syntax failed: SyntaxError"),
-        ("factories_exit:f", "importing factories_exit failed: SystemExit"),
-        ("factories_for_tests:god", "has no 'god'; did you mean good"),
-        ("factories_for_tests:number.x", "has no 'number.x'"),
-        ("factories_for_tests:number", "is a int"),
-        ("factories_for_tests:raises", "RuntimeError: no luck today. It is called without arguments"),
-        ("factories_for_tests:leaves", "failed: SystemExit"),
-        ("factories_for_tests:wants", "width"),
-        ("factories_for_tests:text", "returned a str"),
-        (".relative:good", "factory '.relative:good'"),
-    ],
-)
-def test_bad_factories(folder: Path, spec: str, match: str) -> None:
-    assert spec in refused(match, build, spec, error=OptionError)
-
-
-def test_factory_without_calling_it(folder: Path) -> None:
-    assert load_factory("factories_for_tests:raises").__name__ == "raises"
-
-
-def test_model_from_factory_and_file(folder: Path) -> None:
-    save_state(source := nn.Linear(2, 2), "a.safetensors")
-    assert same(load_model("factories_for_tests:good", "a.safetensors"), source)
-
-
-# Data
-
-
-@pytest.mark.parametrize("form", ["npy", "pt", "dict", "safetensors"])
-def test_batches(tmp_path: Path, form: str) -> None:
-    data = torch.randn(65, 6, dtype=torch.float64)
-    path = tmp_path / f"x.{'pt' if form == 'dict' else form}"
-    if form == "npy":
-        np.save(path, data.numpy())
-    elif form == "safetensors":
-        safetensors.torch.save_file({"images": data}, path)
-    else:
-        torch.save(data if form == "pt" else {"images": data, "source": "test"}, path)
-    batches = load_batches(path, 64, like=torch.ones(1, 6))
-    assert [len(b) for b in batches] == [33, 32]
-    assert torch.equal(torch.cat(batches), data.float())
-    assert [len(b) for b in load_batches(path, 1000, like=torch.ones(1, 6))] == [65]
-
-
-def test_bad_data(tmp_path: Path) -> None:
-    def load(path: Path, size: int = 8) -> object:
-        return load_batches(path, size, like=torch.ones(1, 6))
-
-    np.save(path := tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    refused("not a .npy file of numbers", load, path, error=DataError)
-    path.write_bytes(b"\x93NUMPY junk")
-    refused("not a .npy file", load, path, error=DataError)
-    np.save(path, np.array(["a", "b"]))
-    refused("not a .npy file of numbers", load, path, error=DataError)
-    np.save(path, np.zeros((0, 6)))
-    refused("no samples", load, path, error=DataError)
-    np.save(path, np.zeros((9, 6), dtype=np.uint8))
-    refused("uint8 where the model takes torch.float32", load, path, error=DataError)
-    torch.save({"x": torch.ones(2), "y": torch.ones(2)}, path := tmp_path / "x.pt")
-    refused("2 tensors", load, path, error=DataError)
-    torch.save(torch.ones(2, 6), path)
-    refused("at least one sample", load, path, 0, error=OptionError)
-    refused("no such file", load, tmp_path / "none.npy")

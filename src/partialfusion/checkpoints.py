@@ -1,24 +1,18 @@
-"""Checkpoint files: models from factories, weights from and to safetensors or torch files.
+"""Checkpoint files: weights from and to safetensors or torch files.
 
 Code in a pickled file is never run.
 """
 
 from __future__ import annotations
 
-import importlib
-import math
 import os
 import pickle
 import re
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,12 +20,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .blueprint import canonical_names, first_line, named_tensors
-from .errors import CheckpointError, DataError, OptionError
+from .errors import CheckpointError
+from .factories import build
 from .fusion import Fusion
 from .runtime.files import SUFFIX as SAFE
 from .runtime.files import StrPath, existing, replacing, write_tensors
 from .runtime.header import RECORD
-from .runtime.storage import load, load_dense, save
+from .runtime.storage import load, load_dense, narrowed, save
 from .surgery.resize import resized
 from .text import shorten
 
@@ -39,48 +34,10 @@ TORCH = (".pt", ".pth", ".bin", ".ckpt")
 WRAPPERS = re.compile(r"(?:module\.|_orig_mod\.)*")  # of DataParallel and torch.compile
 
 
-def load_factory(spec: str) -> Callable[[], object]:
-    """The callable that `package.module:factory` names; modules in the current folder are found too."""
-    module_name, _, attribute = spec.partition(":")
-    if not module_name or not attribute:
-        raise OptionError(f"factory {spec!r}: name it as package.module:factory, such as torchvision.models:resnet18")
-    with _current_folder_on_path():
-        found: Any = _import(module_name, spec)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            near = get_close_matches(part, list(getattr(found, "__dict__", {})))
-            has = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise OptionError(f"factory {spec!r}: {module_name} has no {attribute!r}{has}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise OptionError(
-            f"factory {spec!r} is a {type(found).__name__}: name a function or class that returns the model "
-            "when called without arguments"
-        )
-    return found
-
-
-def build(spec: str, *, seed: int = 0) -> nn.Module:
-    """The model that a factory returns; what it draws follows the seed, not the global random state."""
-    factory = load_factory(spec)
-    with _current_folder_on_path(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        try:
-            model = factory()
-        except (Exception, SystemExit) as error:
-            raise OptionError(
-                f"factory {spec!r} failed: {first_line(error)}. It is called without arguments; wrap a model that "
-                "needs some in a function of your own"
-            ) from error
-    if not isinstance(model, nn.Module):
-        raise OptionError(f"factory {spec!r} returned a {type(model).__name__}, not a torch.nn.Module")
-    return model
-
-
 def load_model(spec: str, path: StrPath, *, seed: int = 0) -> nn.Module:
     """A factory's model with the weights of a file; a file that `save` wrote sets the widths too."""
     model = build(spec, seed=seed)
-    if _is_stored(path):
+    if is_stored(path):
         return load(path, into=model)
     load_into(model, path)
     return model
@@ -93,9 +50,9 @@ def load_state(path: StrPath) -> dict[str, Tensor]:
     DataParallel and torch.compile put before every name are dropped. Of a fusion, the zero blocks are filled in.
     """
     path = existing(path)
-    if _is_stored(path):
+    if is_stored(path):
         return load_dense(path)
-    content = _read_safetensors(path) if path.suffix == SAFE else _read_torch(path)
+    content = read_safetensors(path) if path.suffix == SAFE else read_torch(path)
     state = _state_within(content)
     if not state:
         held = f"a {type(content).__name__}"
@@ -135,7 +92,7 @@ def load_fused(model: nn.Module, path: StrPath) -> nn.Module:
         model: of the class that was fused, of any widths.
         path: what `save` wrote, or the state dict of the fused model.
     """
-    if _is_stored(path):
+    if is_stored(path):
         return load(path, into=model)
     _check_memory(model, path)
     state = _fitted(load_state(path), model)
@@ -152,7 +109,7 @@ def load_fused(model: nn.Module, path: StrPath) -> nn.Module:
     return result
 
 
-def save_state(model: nn.Module, path: StrPath) -> None:
+def save_state(model: nn.Module, path: StrPath, *, dtype: torch.dtype | None = None) -> None:
     """Write a model's state dict, whole or not at all, as safetensors or as a torch file by the suffix.
 
     Tied tensors are written under all their names, so that the file loads like any other.
@@ -160,13 +117,18 @@ def save_state(model: nn.Module, path: StrPath) -> None:
     Args:
         model: any module.
         path: ends in .safetensors, or in .pt, .pth, .bin or .ckpt.
+        dtype: store parameters that are wider than this in it; buffers keep their precision.
     """
     path = check_writable(path)
     state = model.state_dict()
     odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if odd:
         raise CheckpointError(f"{path} cannot be written: {shorten(odd)} of the state dict is not a tensor")
-    state = {name: tensor.detach().cpu() for name, tensor in state.items()}
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    state = {
+        name: narrowed(name, tensor.detach(), dtype if name in parameters else None).cpu()
+        for name, tensor in state.items()
+    }
     with replacing(path) as file:
         if path.suffix == SAFE:
             write_tensors(file, {name: t.contiguous() for name, t in state.items()}, {"format": "pt"})
@@ -174,16 +136,16 @@ def save_state(model: nn.Module, path: StrPath) -> None:
             torch.save(state, file)
 
 
-def save_fusion(fusion: Fusion, path: StrPath) -> None:
+def save_fusion(fusion: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> None:
     """Write a fusion: its non-zero blocks with plan and recipe as safetensors, or its state dict as a torch file."""
     path = check_writable(path)
     if path.suffix == SAFE:
-        save(fusion, path)
+        save(fusion, path, dtype=dtype)
     else:
-        save_state(fusion.model, path)
+        save_state(fusion.model, path, dtype=dtype)
 
 
-def _is_stored(path: StrPath) -> bool:
+def is_stored(path: StrPath) -> bool:
     """Whether `save` wrote a file."""
     return RECORD in load_metadata(path)
 
@@ -218,77 +180,20 @@ def check_writable(path: StrPath, *, keep: Sequence[StrPath] = ()) -> Path:
     return path
 
 
-def load_batches(path: StrPath, batch_size: int, *, like: Tensor) -> list[Tensor]:
-    """The inputs in a file, split into batches of almost equal size.
-
-    Args:
-        path: a .npy, .safetensors or torch file that holds one (samples × …) tensor, or a dict with one.
-        batch_size: the most samples of a batch.
-        like: an input of the model; floating-point data takes its type.
-    """
-    inputs = _inputs_within(existing(path))
-    if inputs.ndim == 0 or len(inputs) == 0:
-        raise DataError(f"{path} holds no samples: its tensor has shape {tuple(inputs.shape)}")
-    if batch_size < 1:
-        raise OptionError(f"batch size {batch_size}: a batch has at least one sample")
-    if inputs.is_floating_point() != like.is_floating_point():
-        raise DataError(
-            f"{path} holds {inputs.dtype} where the model takes {like.dtype}; save the data as the model is to see it"
-        )
-    return list(inputs.to(like.dtype).tensor_split(math.ceil(len(inputs) / batch_size)))
-
-
-def _inputs_within(path: Path) -> Tensor:
-    if path.suffix == ".npy":
-        try:
-            return torch.from_numpy(np.load(path, allow_pickle=False))
-        except (ValueError, TypeError, EOFError, OSError) as error:
-            raise DataError(f"{path} is not a .npy file of numbers; save the array with numpy.save") from error
-    content = _read_safetensors(path) if path.suffix == SAFE else _read_torch(path)
-    if isinstance(content, Tensor):
-        return content
-    tensors = [v for v in content.values() if isinstance(v, Tensor)] if isinstance(content, Mapping) else []
-    if len(tensors) != 1:
-        raise DataError(f"{path} holds {len(tensors)} tensors: save one tensor of inputs, or a dict with one")
-    return tensors[0]
-
-
-@contextmanager
-def _current_folder_on_path() -> Iterator[None]:
-    folder = os.getcwd()
-    sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        with suppress(ValueError):
-            sys.path.remove(folder)
-
-
-def _import(name: str, spec: str) -> object:
-    try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            raise OptionError(
-                f"factory {spec!r}: there is no module {error.name!r}; install it, or run where it lies"
-            ) from error
-        raise OptionError(f"factory {spec!r}: importing {name} failed: {first_line(error)}") from error
-
-
 def _broken(path: Path) -> str:
     form = "safetensors file" if path.suffix == SAFE else "torch file of tensors"
     return f"{path} is truncated or not a {form}; save or copy it again"
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Name → tensor of a safetensors file."""
     try:
         return safetensors.torch.load_file(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(_broken(path)) from error
 
 
-def _read_torch(path: Path) -> Any:
+def read_torch(path: Path) -> Any:
     """What a torch file holds; the restricted unpickler refuses all but tensors and plain containers.
 
     PyTorch's own messages advise loading without the restriction, so none of them is passed on.

@@ -14,16 +14,17 @@ MEMORY = 3600.0  # seconds that the time left is estimated from; steps may take 
 
 
 @contextmanager
-def listening(progress: bool | Listener | None) -> Iterator[Listener]:
+def listening(progress: bool | Listener | None, *, patience: float = PATIENCE) -> Iterator[Listener]:
     """The listener that a user's option means.
 
     Args:
         progress: a function to call, False for silence, True for a bar; None shows a bar where stderr is a terminal.
+        patience: seconds of silence before the bar appears.
     """
     if callable(progress):
         yield progress
     elif progress or (progress is None and sys.stderr.isatty()):
-        with _Bar() as bar:
+        with _Bar(patience) as bar:
             yield bar
     else:
         yield silent
@@ -36,7 +37,8 @@ def silent(label: str, done: float) -> None:
 class _Bar:
     """A line on stderr with the time left; short work never shows it."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
         self.started = time.monotonic()
         self.shown = False
 
@@ -50,7 +52,7 @@ class _Bar:
         return self
 
     def __call__(self, label: str, done: float) -> None:
-        if not self.shown and time.monotonic() - self.started > PATIENCE:
+        if not self.shown and time.monotonic() - self.started >= self.patience:
             self.shown = True
             self.bar.start()
         self.bar.update(self.task, description=label, completed=done)

@@ -1,16 +1,20 @@
-"""What every command shares: errors in one line, examples in the help, JSON for machines."""
+"""What every command shares: errors in one line, examples in the help, a bar while it works, JSON for machines."""
 
 from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, NoReturn, ParamSpec
 
 import typer
 
 from .errors import FusionError
+from .progress import Listener, listening
 
 P = ParamSpec("P")
 
@@ -41,6 +45,29 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             _fail(f"unexpected {type(error).__name__}: {first} (set {TRACEBACK}=1 to see where)", error)
 
     return run
+
+
+@contextmanager
+def working(shown: bool = True) -> Iterator[Listener]:
+    """Tells on stderr what is being done and how far it is; silent where nobody watches a terminal.
+
+    What a user's own code prints meanwhile goes to stderr too, so that stdout holds the result alone. What the library
+    warns of is a line there, unless nothing is to be shown.
+    """
+    log, echo = logging.getLogger("partialfusion"), _Echo(logging.WARNING if shown else logging.CRITICAL)
+    log.addHandler(echo)
+    try:
+        with redirect_stdout(sys.stderr), listening(None if shown else False, patience=0.0) as tell:
+            yield tell
+    finally:
+        log.removeHandler(echo)
+
+
+class _Echo(logging.Handler):
+    """Warnings as lines on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(f"warning: {' '.join(record.getMessage().split())}", err=True)
 
 
 def _fail(message: str, error: Exception) -> NoReturn:

@@ -60,7 +60,7 @@ def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> 
         for name, how, stored in found:
             packings[name] = how
             narrow = dtype if isinstance(tensors[name], nn.Parameter) else None
-            contents[name] = _narrowed(name, stored.detach(), narrow)
+            contents[name] = narrowed(name, stored.detach(), narrow)
     header = _header(result, packings, contents, dtype)
     with replacing(path) as file:
         write_tensors(file, contents, to_metadata(header))
@@ -131,7 +131,7 @@ def _tensors(result: Fusion) -> dict[str, Tensor]:
     return tensors
 
 
-def _narrowed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+def narrowed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     """A tensor in a narrower type, if it is of a wider one; out of its range is an error rather than infinite."""
     if dtype is None or not tensor.is_floating_point() or tensor.element_size() <= dtype.itemsize:
         return tensor

@@ -11,88 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from calls import LARGE, MODULE, SMALL, fails, run
 from torch import nn
-from typer.testing import CliRunner, Result
 
 import partialfusion as pf
-from partialfusion import api, cli
-from partialfusion.checkpoints import build, load_fused, load_model, load_state, save_state
+from partialfusion import api
+from partialfusion.checkpoints import load_fused, load_model, load_state, save_state
+from partialfusion.cli.parse import example_inputs
 from partialfusion.errors import OptionError
+from partialfusion.factories import build
 from partialfusion.terminal import TRACEBACK
 
-NETS = """
-from torch import nn
-
-
-def mlp(width):
-    return nn.Sequential(nn.Linear(6, width), nn.GELU(), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 3))
-
-
-def small():
-    return mlp(8)
-
-
-def large():
-    return mlp(12)
-
-
-def chatty():
-    print("building …")
-    return mlp(8)
-
-
-def conv():
-    return nn.Sequential(
-        nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(96, 3)
-    )
-
-
-class Tokens(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.hidden, self.head = nn.Embedding(5, 8), nn.Linear(8, 8), nn.Linear(8, 3)
-
-    def forward(self, tokens):
-        return self.head(self.hidden(self.embed(tokens)).relu().mean(1))
-
-
-class Two(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.left, self.right, self.head = nn.Linear(4, 8), nn.Linear(5, 8), nn.Linear(8, 3)
-
-    def forward(self, x, y):
-        return self.head((self.left(x) + self.right(y)).relu())
-"""
-MODULE = "nets_for_cli_tests"
-SMALL, LARGE = f"{MODULE}:small", f"{MODULE}:large"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a module of factories and checkpoints a, b, c (small) and large."""
-    (tmp_path / f"{MODULE}.py").write_text(NETS)
-    monkeypatch.chdir(tmp_path)
-    for seed, name in enumerate("abc"):
-        save_state(build(SMALL, seed=seed), f"{name}.safetensors" if name != "b" else "b.pt")
-    save_state(build(LARGE, seed=3), "large.safetensors")
-    return tmp_path
-
-
-def run(*args: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in args])
-
-
-def fails(result: Result, *told: str, code: int = 1) -> None:
-    """One line on stderr that tells what is wrong, nothing on stdout."""
-    assert result.exit_code == code
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert len(result.stderr.strip().splitlines()) == 1
-    for text in told:
-        assert text in result.stderr
-
-
+COMMANDS = ("demo", "trace", "fuse")
 FUSE = ("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
 
 
@@ -120,7 +50,7 @@ def test_fuse_equals_the_library(folder: Path, out: str, options: tuple[str, ...
     assert result.exit_code == 0, result.stderr
     models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
     seed = int(keywords.get("seed", 0))  # type: ignore[call-overload]
-    expected = pf.fuse(models, cli.example_inputs(["2,6"], seed), **keywords)
+    expected = pf.fuse(models, example_inputs(["2,6"], seed), **keywords)
     assert_same_state(load_state(out), expected.model.state_dict())
     assert str(expected.summary()) in result.stdout
     assert result.stderr == ""
@@ -207,7 +137,7 @@ def test_data(folder: Path, form: str) -> None:
     args = ("--data", f"x.{form}", "--batch-size", "4", "--out", "f.safetensors")
     result = run("fuse", spec, "ca.pt", "cb.pt", "--input", "1,3,8,8", *args)
     assert result.exit_code == 0, result.stderr
-    expected = pf.fuse(models, cli.example_inputs(["1,3,8,8"], 0), data=list(data.split(3)))
+    expected = pf.fuse(models, example_inputs(["1,3,8,8"], 0), data=list(data.split(3)))
     assert expected.recipe.norm == "recalibrate"
     assert_same_state(load_state("f.safetensors"), expected.model.state_dict())
 
@@ -234,21 +164,20 @@ def test_integer_and_several_inputs(folder: Path) -> None:
     args = ("fuse", f"{MODULE}:Two", "x.pt", "y.pt", "--input", "1,4", "--input", "1,5", "--out", "f.pt")
     assert run(*args).exit_code == 0
     np.save("d.npy", np.zeros((4, 4), np.float32))
-    fails(run(*args, "--data", "d.npy"), "one input and the model takes 2")
+    fails(run(*args, "--data", "d.npy"), "holds 1 tensors (array) where the model takes 2 input(s)")
 
 
 def test_example_inputs() -> None:
-    x, y, z = cli.example_inputs(["2,3", "4:int64", "1,2:float64"], 7)
+    x, y, z = example_inputs(["2,3", "4:int64", "1,2:float64"], 7)
     assert (x.shape, x.dtype) == ((2, 3), torch.float32)
     assert (y.shape, y.dtype) == ((4,), torch.int64)
     assert (z.shape, z.dtype) == ((1, 2), torch.float64)
     assert all(
-        torch.equal(a, b)
-        for a, b in zip((x, y, z), cli.example_inputs(["2,3", "4:int64", "1,2:float64"], 7), strict=True)
+        torch.equal(a, b) for a, b in zip((x, y, z), example_inputs(["2,3", "4:int64", "1,2:float64"], 7), strict=True)
     )
     for bad in ("", "a", "1,,2", "0,3", "-1,3", "1,3:float33", "1,3:nn"):
         with pytest.raises(OptionError, match="--input"):
-            cli.example_inputs([bad], 0)
+            example_inputs([bad], 0)
 
 
 def test_global_random_state_stays(folder: Path) -> None:
@@ -360,12 +289,12 @@ def test_usage_errors(args: tuple[str, ...]) -> None:
 
 
 def test_help_and_version() -> None:
-    for command in ("demo", "trace", "fuse"):
+    for command in COMMANDS:
         result = run(command, "--help")
         assert result.exit_code == 0
         assert f"partialfusion {command}" in result.stdout.split("Examples")[1]
     assert run("--version").stdout == f"partialfusion {pf.__version__}\n"
-    assert {"demo", "trace", "fuse"} <= set(run("--help").stdout.split())
+    assert set(COMMANDS) <= set(run("--help").stdout.split())
 
 
 # In a process of its own

@@ -10,18 +10,20 @@ import typer
 
 from ..errors import OptionError
 from ..terminal import examples, guarded, print_json
+from .options import AsJson
+from .root import HELP_NAMES
+from .root import app as root
 
 if TYPE_CHECKING:
-    from .experiments import Scale
-
-# Modules that need torch are imported inside the commands, so that help and typing mistakes answer at once.
+    from ..study.experiments import Scale
 
 app = typer.Typer(
     help="The paper's experiments on real data: run them, and write pages with the paper's numbers beside ours.",
     no_args_is_help=True,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP_NAMES,
 )
+root.add_typer(app, name="study")
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Experiments; all where none is named.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Tiny settings that run through in seconds and mean nothing.")]
@@ -33,15 +35,14 @@ Results = Annotated[
         "results; quick results go to results/quick.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
 @app.command("list", epilog=examples("study list"))
 @guarded
 def list_(quick: Quick = False, full: Full = False, results: Results = None, as_json: AsJson = False) -> None:
     """Experiments, the paper's labels, and how much of each has been run."""
-    from .conduct import missing, store_of
-    from .experiments import EXPERIMENTS
+    from ..study.conduct import missing, store_of
+    from ..study.experiments import EXPERIMENTS
 
     scale = _scale(quick, full)
     store = store_of(_folder(results, scale))
@@ -84,9 +85,9 @@ def run(
     """Compute what has no result yet; a run that was stopped goes on where it was."""
     from dataclasses import asdict
 
-    from .conduct import check_data, conduct, store_of
-    from .experiments import chosen
-    from .runner import executor
+    from ..study.conduct import check_data, conduct, store_of
+    from ..study.experiments import chosen
+    from ..study.runner import executor
 
     if workers is not None and cluster is not None:
         raise OptionError("--workers and --cluster exclude each other: cells run here or there")
@@ -113,8 +114,8 @@ def report(
     names: Names = None, quick: Quick = False, full: Full = False, results: Results = None, as_json: AsJson = False
 ) -> None:
     """Write the pages, with figures, of all experiments that have their results; those named must have them."""
-    from .conduct import missing, store_of, write_pages
-    from .experiments import chosen
+    from ..study.conduct import missing, store_of, write_pages
+    from ..study.experiments import chosen
 
     scale = _scale(quick, full)
     folder = _folder(results, scale)

@@ -1,0 +1,127 @@
+"""`partialfusion demo`: two specialists on handwritten digits, fused."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import CheckpointError
+from ..terminal import examples, guarded, print_json, working
+from .options import AsJson, Seed
+from .root import app
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..study.digits import Study
+
+
+@app.command(epilog=examples("demo", "demo --seed 1 --json", "demo --save digits"))
+@guarded
+def demo(
+    seed: Seed = 0,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep the specialists, as a.safetensors and b.safetensors."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train two specialists on handwritten digits and fuse them, from average to ensemble. Takes seconds."""
+    with working() as tell:
+        tell("starting PyTorch", 0.0)
+        from ..study import digits
+
+        if save is not None:
+            _make_folder(save)
+        pair = digits.specialists(seed, on_step=lambda step: tell(step, 0.0))
+        if save is not None:
+            from ..checkpoints import save_state
+
+            save_state(pair.a, save / "a.safetensors")
+            save_state(pair.b, save / "b.safetensors")
+        study = digits.study(pair, on_step=lambda step: tell(step, 0.0))
+    if as_json:
+        print_json(asdict(study))
+    else:
+        _print_study(study, save)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be made a folder: {error.strerror}; choose another") from error
+
+
+def _print_study(study: Study, saved: Path | None) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    a, b = study.find("model A"), study.find("model B")
+    seen_a = f"{study.trained_a} images: all of the digit {study.digit}, a tenth of the others"
+    seen_b = f"{study.trained_b} images: no {study.digit} at all, nine tenths of the others"
+    console.print(f"\nTwo networks, tested on {study.tested} images that neither has seen:\n")
+    console.print(f"  A  {a.accuracy:.1%}  trained on {seen_a}")
+    console.print(f"  B  {b.accuracy:.1%}  trained on {seen_b}")
+    console.print("\nOne network made of both, with A and B mixed in three ways:")
+    console.print(_study_table(study))
+    console.print(
+        "ratio: parameters relative to one parent. alpha: the share of the channels\n"
+        "that stay isolated, from 0 (the size of one parent) to 1 (the exact ensemble).\n"
+        "The plain average does without alignment: channel i of A meets channel i of B,\n"
+        "whatever they stand for.\n"
+    )
+    if saved is not None:
+        console.print(f"Saved a.safetensors and b.safetensors in {saved}.\n", markup=False, soft_wrap=True)
+    console.print("[bold]Try next[/bold]\n")
+    for line in next_steps(saved):
+        console.print(f"  {line}".rstrip(), markup=False, soft_wrap=True)
+    console.print()
+
+
+def next_steps(saved: Path | None) -> list[str]:
+    """Commands and lines of Python to go on with after the demo."""
+    net = "partialfusion.study.digits:DigitsNet"
+    folder = saved or Path("digits")
+    a, b, fused = (folder / f"{name}.safetensors" for name in ("a", "b", "fused"))
+    return [
+        f"partialfusion trace {net} --input 1,64",
+        *([] if saved else [f"partialfusion demo --save {folder}"]),
+        f"partialfusion fuse {net} {a} {b} \\",
+        f"    --input 1,64 --alpha 0.2 --alpha hidden1=0.8 --out {fused}",
+        "",
+        "import partialfusion as pf",
+        "from partialfusion.study import digits",
+        "",
+        "pair = digits.specialists(seed=1)",
+        "result = pf.fuse([pair.a, pair.b], pair.test.images[:2], alpha=0.4, mix=[0.6, 0.4])",
+        "print(result.summary())",
+    ]
+
+
+def _study_table(study: Study) -> Table:
+    """One row for each network, accuracies side by side for each mix."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("network", no_wrap=True)
+    table.add_column("parameters", justify="right")
+    table.add_column("ratio", justify="right")
+    shares = list(dict.fromkeys(p.mix[0] for p in study.points if p.method == "ensemble"))
+    for share in shares:
+        table.add_column(f"{share:.1f} : {1 - share:.1f}", justify="right")
+    alphas = list(dict.fromkeys(p.alpha for p in study.points if p.method == "partial-ot"))
+    rows: list[tuple[str, str, float | None]] = [("plain average", "average", 0.0)]
+    rows += [(f"fused, alpha {alpha:.1f}", "partial-ot", alpha) for alpha in alphas]
+    rows += [("ensemble", "ensemble", None)]
+    for label, method, alpha in rows:
+        points = [study.find(method, alpha=alpha, share=share) for share in shares]
+        cells = [f"{p.accuracy:.1%}" for p in points]
+        table.add_row(label, f"{points[0].parameters:,}", f"{points[0].ratio:.2f}", *cells)
+        if method == "average":
+            table.add_section()
+    return table

@@ -1,0 +1,82 @@
+"""`partialfusion fuse`: checkpoints of one architecture become one model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..terminal import examples, guarded, working
+from . import options as opt
+from .jobs import Job, Model, Unlabelled, carry_out, show
+from .parse import factory_per_model, parse_mix, parse_refit, parse_shares
+from .root import app
+
+
+@app.command(
+    epilog=examples(
+        "fuse nets:resnet a.pt b.pt --input 1,3,32,32 \\\n    --alpha 0.4 --out fused.safetensors",
+        "fuse nets:resnet a.pt b.pt c.pt --input 1,3,32,32 --mix 0.2,0.3,0.5 \\\n"
+        "    --alpha 0.2 --alpha 'layer4*=0.8' --out fused.safetensors",
+        "fuse nets:small a.pt b.pt --factory nets:large --input 1,3,32,32 \\\n"
+        "    --data images.npy --refit --out fused.safetensors",
+        "fuse timm:resnet18,num_classes=10 a.safetensors b.safetensors \\\n"
+        "    --input 1,3,64,64 --dtype float16 --out fused.safetensors",
+    )
+)
+@guarded
+def fuse(
+    factory: opt.Factory,
+    checkpoints: opt.Checkpoints,
+    inputs: opt.Inputs,
+    out: opt.Out,
+    factories: opt.Factories = None,
+    alpha: opt.Alpha = None,
+    mix: opt.Mix = None,
+    method: Annotated[
+        str,
+        typer.Option(help="average, permutation, ot, partial-ot, cluster, zip, magnitude or magnitude+ot."),
+    ] = "partial-ot",
+    features: opt.Features = "auto",
+    site: opt.Site = "auto",
+    align: opt.Align = "fixed-point",
+    data: opt.Data = None,
+    batch: opt.Batch = 64,
+    norm: opt.Norm = "auto",
+    refit: opt.Refit = False,
+    ridge: opt.Ridge = None,
+    convention: opt.Convention = "value",
+    check: opt.Check = True,
+    dtype: opt.Dtype = None,
+    seed: opt.Seed = 0,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Fuse checkpoints of one architecture into one model and write its weights.
+
+    The result is of the class of the last model; its layers are as wide as alpha makes them.
+    """
+    factories_ = factory_per_model(factory, factories or [], len(checkpoints))
+    job = Job(
+        models=tuple(Model(f, path) for f, path in zip(factories_, checkpoints, strict=True)),
+        inputs=tuple(inputs),
+        options={
+            "alpha": parse_shares("--alpha", alpha),
+            "mix": parse_mix(mix),
+            "method": method,
+            "features": features,
+            "site": site,
+            "align": align,
+            "norm": norm,
+            "refit": parse_refit(refit, ridge),
+            "convention": convention,
+            "check": check,
+        },
+        out=out,
+        data=None if data is None else Unlabelled(data, batch),
+        dtype=dtype,
+        seed=seed,
+    )
+    with working(not quiet) as tell:
+        result = carry_out(job, tell)
+    show(result, job, as_json=as_json, quiet=quiet)

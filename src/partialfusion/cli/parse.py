@@ -1,0 +1,104 @@
+"""What was typed, as values: shapes, shares, patterns, factories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import OptionError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+def factory_per_model(first: str, further: Sequence[str], models: int) -> list[str]:
+    """One factory for each model: the same for all, or the first and one for each after it."""
+    if not further:
+        return [first] * models
+    if len(further) != models - 1:
+        raise OptionError(
+            f"--factory is given {len(further)} time(s) for {models} models: FACTORY builds the first, give "
+            f"--factory once for each of the other {models - 1}"
+        )
+    return [first, *further]
+
+
+def parse_shares(option: str, given: Sequence[str] | None) -> float | dict[str, float] | None:
+    """A number, or patterns of space names with numbers; a number beside patterns is for all other spaces."""
+    patterns: dict[str, float] = {}
+    numbers: list[float] = []
+    for text in given or ():
+        pattern, equals, number = text.rpartition("=")
+        if equals:
+            patterns[pattern] = _number(number, f"{option} {text}")
+        else:
+            numbers.append(_number(text, f"{option} {text}"))
+    if len(numbers) > 1:
+        raise OptionError(f"{option} gives {len(numbers)} numbers for all spaces; write PATTERN=NUMBER for some")
+    if not patterns:
+        return numbers[0] if numbers else None
+    return {**patterns, "*": numbers[0]} if numbers else patterns
+
+
+def parse_mix(given: str | None) -> list[float] | None:
+    """Numbers between commas."""
+    return None if given is None else [_number(part, f"--mix {given}") for part in given.split(",")]
+
+
+def parse_refit(wanted: bool, ridge: float | None) -> bool | float:
+    """The library's `refit` from a flag and a strength."""
+    if ridge is None:
+        return wanted
+    if not wanted:
+        raise OptionError(f"--ridge {ridge:g} is for refitting: add --refit")
+    return ridge
+
+
+def parse_dtype(given: str | None) -> torch.dtype | None:
+    """A type to store parameters in."""
+    if given is None:
+        return None
+    from ..runtime.storage import NARROW
+
+    known = {str(dtype).removeprefix("torch."): dtype for dtype in NARROW}
+    if given not in known:
+        raise OptionError(f"dtype={given!r} is not known: choose one of {', '.join(known)}")
+    return known[given]
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"{option}: {text!r} is not a number") from None
+
+
+def parse_shape(spec: str, option: str = "--input") -> tuple[list[int], str]:
+    """Sizes and the name of a type from a text such as 1,16:int64."""
+    sizes, _, name = spec.partition(":")
+    try:
+        shape = [int(size) for size in sizes.split(",")]
+    except ValueError:
+        shape = []
+    if not shape or min(shape) < 1:
+        raise OptionError(f"{option} {spec}: a shape is whole numbers between commas, such as 1,3,32,32")
+    return shape, name or "float32"
+
+
+def example_inputs(specs: Sequence[str], seed: int) -> tuple[Tensor, ...]:
+    """Random inputs from texts such as 1,3,32,32 or 1,16:int64, one for each; integers are 0 or 1."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    inputs = []
+    for spec in specs:
+        shape, name = parse_shape(spec)
+        dtype = getattr(torch, name, None)
+        if not isinstance(dtype, torch.dtype):
+            raise OptionError(f"--input {spec}: {name!r} is not a type of torch, such as float32 or int64")
+        if dtype.is_floating_point or dtype.is_complex:
+            inputs.append(torch.randn(shape, generator=generator).to(dtype))
+        else:
+            inputs.append(torch.randint(2, shape, generator=generator).to(dtype))
+    return tuple(inputs)

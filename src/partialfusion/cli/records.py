@@ -1,0 +1,46 @@
+"""Results as plain values for machines, and lines of Python for people to go on with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..blueprint import Blueprint
+    from ..fusion import Fusion
+
+
+def blueprint_record(blueprint: Blueprint) -> dict[str, Any]:
+    """A blueprint as plain values."""
+    spaces = [
+        {
+            "name": s.name,
+            "width": s.width,
+            "kind": s.kind,
+            "reasons": list(s.reasons),
+            "bindings": [
+                {"parameter": b.parameter, "axis": b.axis, "role": b.role, "multiplicity": b.index.shape[1]}
+                for b in s.bindings
+            ],
+        }
+        for s in blueprint
+    ]
+    return {"spaces": spaces, "unknown": dict(blueprint.unknown or {}), "checked": blueprint.checked}
+
+
+def fusion_record(fusion: Fusion, out: Path) -> dict[str, Any]:
+    """A result's summary as plain values."""
+    return {"out": str(out), **asdict(fusion.summary()), "ratio": fusion.count.ratio}
+
+
+def loading_lines(factory: str, out: Path) -> str:
+    """Python that loads a fused file."""
+    from ..factories import as_python
+
+    imported, built = as_python(factory)
+    if out.suffix == ".safetensors":
+        use, call = "import partialfusion as pf", f"pf.load({str(out)!r}, into={built})"
+    else:
+        use, call = "from partialfusion.checkpoints import load_fused", f"load_fused({built}, {str(out)!r})"
+    return f"    {use}\n    {imported}\n\n    model = {call}"

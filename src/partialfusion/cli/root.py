@@ -1,0 +1,39 @@
+"""The application that every command registers with."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+# Modules that need torch are imported inside the commands, so that help and typing mistakes answer at once.
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(
+    name="partialfusion",
+    help="Combine trained neural networks: the dial between averaging weights and ensembling.",
+    epilog="Start with: partialfusion demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings=HELP_NAMES,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        typer.echo(f"partialfusion {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,87 @@
+"""Unlabelled inputs from files, in batches."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .checkpoints import read_safetensors, read_torch
+from .errors import DataError, OptionError
+from .runtime.files import SUFFIX as SAFE
+from .runtime.files import StrPath, existing
+from .text import shorten
+
+NUMPY = (".npy", ".npz")
+
+
+def load_batches(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tensor]) -> list[Any]:
+    """The inputs in a file, split into batches of almost equal size.
+
+    Args:
+        path: a .npy, .npz, .safetensors or torch file that holds a (samples × …) tensor for each input of the model.
+            Several are taken in the order of an .npz or torch file, and by name in a safetensors file.
+        batch_size: the most samples of a batch.
+        like: the inputs of the model; floating-point data takes their types.
+
+    Returns:
+        Tensors, or tuples of tensors where the model takes several inputs.
+    """
+    likes = [like] if isinstance(like, Tensor) else list(like)
+    if batch_size < 1:
+        raise OptionError(f"batch size {batch_size}: a batch has at least one sample")
+    found = _tensors_within(existing(path))
+    if len(found) != len(likes):
+        wanted = "one tensor of inputs, or a dict with one" if len(likes) == 1 else f"{len(likes)} of them"
+        raise DataError(
+            f"{path} holds {len(found)} tensors ({shorten(list(found))}) where the model takes {len(likes)} input(s): "
+            f"save {wanted}"
+        )
+    inputs = [_fitted(tensor, one, path) for tensor, one in zip(found.values(), likes, strict=True)]
+    lengths = {len(x) for x in inputs}
+    if len(lengths) > 1:
+        raise DataError(f"{path} holds inputs of {sorted(lengths)} samples: all inputs must have the same number")
+    parts = [x.tensor_split(math.ceil(len(x) / batch_size)) for x in inputs]
+    return list(parts[0]) if len(parts) == 1 else list(zip(*parts, strict=True))
+
+
+def _fitted(tensor: Tensor, like: Tensor, path: StrPath) -> Tensor:
+    if tensor.ndim == 0 or len(tensor) == 0:
+        raise DataError(f"{path} holds no samples: its tensor has shape {tuple(tensor.shape)}")
+    if tensor.is_floating_point() != like.is_floating_point():
+        raise DataError(
+            f"{path} holds {tensor.dtype} where the model takes {like.dtype}; save the data as the model is to see it"
+        )
+    return tensor.to(like.dtype)
+
+
+def _tensors_within(path: Path) -> dict[str, Tensor]:
+    if path.suffix in NUMPY:
+        return _arrays(path)
+    content = read_safetensors(path) if path.suffix == SAFE else read_torch(path)
+    if isinstance(content, Tensor):
+        return {"tensor": content}
+    if isinstance(content, (list, tuple)):
+        content = {str(k): value for k, value in enumerate(content)}
+    if not isinstance(content, Mapping):
+        return {}
+    names = sorted(content) if path.suffix == SAFE else list(content)
+    return {str(name): content[name] for name in names if isinstance(content[name], Tensor)}
+
+
+def _arrays(path: Path) -> dict[str, Tensor]:
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return {"array": torch.from_numpy(content)}
+        with content:
+            return {name: torch.from_numpy(content[name]) for name in content.files}
+    except (ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+        how = "numpy.savez" if path.suffix == ".npz" else "numpy.save"
+        raise DataError(f"{path} is not a {path.suffix} file of numbers; save the array with {how}") from error
