@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from statistics import median
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from partialfusion.runtime import block_report, to_blocks
+from partialfusion.runtime.turns import in_turns, medians
 from partialfusion.study.cells.clocks import fused_by_index
 from partialfusion.study.networks import ResNet18, mlp
 from partialfusion.text import table
@@ -25,24 +24,6 @@ def convolutions(width: int, kernel: int) -> nn.Module:
     for n in (3, width, width):
         layers += [nn.Conv2d(n, width, kernel, padding=kernel // 2), nn.ReLU()]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
-
-
-Times = dict[str, list[tuple[float, float]]]  # name → wall-clock time and processor time of every call
-
-
-def in_turns(functions: Mapping[str, Callable[[], object]]) -> Times:
-    """Times of functions that are called in turns, so that whatever else the machine does meets all of them."""
-    times: Times = {name: [] for name in functions}
-    for function in functions.values():
-        function()
-    begin, rounds = time.perf_counter(), 0
-    while rounds < FEWEST or (rounds < MOST and time.perf_counter() - begin < SECONDS):
-        rounds += 1
-        for name, function in functions.items():
-            start, start_work = time.perf_counter(), time.thread_time()
-            function()
-            times[name].append((time.perf_counter() - start, time.thread_time() - start_work))
-    return times
 
 
 def multiplications(model: nn.Module, x: Tensor) -> int:
@@ -68,11 +49,14 @@ def measure(build: Callable[[], nn.Module], x: Tensor) -> tuple[str, ...]:
                 "dense": lambda: dense(x),
                 "blocks": lambda: block(x),
                 "auto": lambda: auto(x),
-            }
+            },
+            seconds=SECONDS,
+            fewest=FEWEST,
+            most=MOST,
         )
         single = multiplications(models[0], x)
         counted = [multiplications(m, x) / single for m in (dense, block)]
-        wall, work = ({name: median(t[k] for t in found) for name, found in times.items()} for k in (0, 1))
+        wall, work = ({name: found[k] for name, found in medians(times).items()} for k in (0, 1))
         forms = [c for c in block_report(auto).values() if c.kept is not None]
         return (
             f"{1e3 * wall['single']:.2f} ms ({1e3 * work['single']:.2f})",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .runtime.export import export_onnx
     from .runtime.finetune import freeze_zeros
     from .runtime.storage import inspect, load, load_plan, save
+    from .stored import restore
     from .surgery.widen import widen_net2net, widen_random
 else:
     # PyTorch takes seconds to import, and the help of the command line needs none of it: every name above is
@@ -40,6 +41,7 @@ else:
         "runtime.export": ("export_onnx",),
         "runtime.finetune": ("freeze_zeros",),
         "runtime.storage": ("inspect", "load", "load_plan", "save"),
+        "stored": ("restore",),
         "surgery.widen": ("widen_net2net", "widen_random"),
     }
     _PLACES = {name: (home, name) for home, names in _HOMES.items() for name in names}
@@ -90,6 +92,7 @@ __all__ = [
     "prune",
     "refit",
     "register_rule",
+    "restore",
     "save",
     "to_blocks",
     "trace",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from partialfusion import cli
@@ -51,7 +55,7 @@ class Two(nn.Module):
         return self.head((self.left(x) + self.right(y)).relu())
 """
 MODULE = "nets_for_cli_tests"
-SMALL, LARGE = f"{MODULE}:small", f"{MODULE}:large"
+SMALL, LARGE, CONV = f"{MODULE}:small", f"{MODULE}:large", f"{MODULE}:conv"
 
 
 def run(*args: object) -> Result:
@@ -66,3 +70,8 @@ def fails(result: Result, *told: str, code: int = 1) -> None:
     assert len(result.stderr.strip().splitlines()) == 1
     for text in told:
         assert text in result.stderr
+
+
+def same_state(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[n], expected[n]) for n in expected)

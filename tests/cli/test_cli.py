@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from calls import LARGE, MODULE, SMALL, fails, run
+from calls import LARGE, MODULE, SMALL, fails, run, same_state
 from torch import nn
 
 import partialfusion as pf
@@ -22,7 +22,7 @@ from partialfusion.errors import OptionError
 from partialfusion.factories import build
 from partialfusion.terminal import TRACEBACK
 
-COMMANDS = ("demo", "trace", "fuse")
+COMMANDS = ("demo", "trace", "fuse", "prune", "refit", "convert", "bench")
 FUSE = ("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
 
 
@@ -51,14 +51,9 @@ def test_fuse_equals_the_library(folder: Path, out: str, options: tuple[str, ...
     models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
     seed = int(keywords.get("seed", 0))  # type: ignore[call-overload]
     expected = pf.fuse(models, example_inputs(["2,6"], seed), **keywords)
-    assert_same_state(load_state(out), expected.model.state_dict())
+    same_state(load_state(out), expected.model.state_dict())
     assert str(expected.summary()) in result.stdout
     assert result.stderr == ""
-
-
-def assert_same_state(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[n], expected[n]) for n in expected)
 
 
 def test_three_models(folder: Path) -> None:
@@ -98,7 +93,7 @@ def test_printed_lines_load_the_file(folder: Path) -> None:
         exec("\n".join(lines), scope)
     finally:
         sys.path.remove(str(folder))
-    assert_same_state(scope["model"].state_dict(), load_state("f.safetensors"))  # type: ignore[attr-defined]
+    same_state(scope["model"].state_dict(), load_state("f.safetensors"))  # type: ignore[attr-defined]
 
 
 def test_fuse_json_quiet_and_metadata(folder: Path) -> None:
@@ -139,7 +134,7 @@ def test_data(folder: Path, form: str) -> None:
     assert result.exit_code == 0, result.stderr
     expected = pf.fuse(models, example_inputs(["1,3,8,8"], 0), data=list(data.split(3)))
     assert expected.recipe.norm == "recalibrate"
-    assert_same_state(load_state("f.safetensors"), expected.model.state_dict())
+    same_state(load_state("f.safetensors"), expected.model.state_dict())
 
 
 def test_trace(folder: Path) -> None:
@@ -310,7 +305,7 @@ def test_process(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["out"] == "f.safetensors"
     models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
-    assert_same_state(load_state("f.safetensors"), pf.fuse(models, torch.ones(2, 6)).model.state_dict())
+    same_state(load_state("f.safetensors"), pf.fuse(models, torch.ones(2, 6)).model.state_dict())
 
 
 def test_process_that_fails(folder: Path) -> None:

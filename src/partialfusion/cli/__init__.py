@@ -1,9 +1,19 @@
 """The command line: parses what was typed, calls the library, prints what it returns."""
 
-from . import demo, fuse, study, trace  # noqa: F401  each registers its command, in the order of the help
-from .root import app
+from .root import app  # noqa: I001
 
-__all__ = ["app", "main"]
+# Each registers its command; this is their order in the help.
+from . import demo
+from . import trace
+from . import fuse
+from . import prune
+from . import refit
+from . import convert
+from . import bench
+from . import study
+
+
+__all__ = ["app", "bench", "convert", "demo", "fuse", "main", "prune", "refit", "study", "trace"]
 
 
 def main() -> None:

@@ -79,4 +79,4 @@ def fuse(
     )
     with working(not quiet) as tell:
         result = carry_out(job, tell)
-    show(result, job, as_json=as_json, quiet=quiet)
+    show(result, job.models[-1].factory, out, as_json=as_json, quiet=quiet)

@@ -94,11 +94,11 @@ def load_data(data: Unlabelled | None, inputs: tuple[Tensor, ...]) -> list[Any] 
     return load_batches(data.file, data.batch, like=inputs)
 
 
-def show(result: Fusion, job: Job, *, as_json: bool, quiet: bool) -> None:
+def show(result: Fusion, factory: str, out: Path, *, as_json: bool, quiet: bool) -> None:
     """Print what became of a job."""
     if as_json:
-        print_json(fusion_record(result, job.out))
+        print_json(fusion_record(result, out))
     elif not quiet:
         typer.echo(str(result.summary()))
-        typer.echo(f"\nwrote {job.out}. Its widths are the result's; to load it in Python:\n")
-        typer.echo(loading_lines(job.models[-1].factory, job.out))
+        typer.echo(f"\nwrote {out}. Its widths are the result's; to load it in Python:\n")
+        typer.echo(loading_lines(factory, out))

@@ -37,6 +37,10 @@ Inputs = Annotated[
         help="Shape of an example input, such as 1,3,32,32 or 1,16:int64; once for each input of the model.",
     ),
 ]
+MaybeInputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", "-i", metavar="SHAPE", help="For ONNX: shape of an example input, once for each input."),
+]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the weights go: .safetensors or .pt.")]
 Alpha = Annotated[
     list[str] | None,
@@ -66,6 +70,14 @@ Data = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="Unlabelled inputs: .npy, .npz, .safetensors or .pt with a tensor for each input."
+    ),
+]
+NeededData = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Unlabelled inputs: .npy, .npz, .safetensors or .pt with a tensor for each input.",
     ),
 ]
 Batch = Annotated[int, typer.Option("--batch", "--batch-size", min=1, help="Samples of the data in a batch.")]

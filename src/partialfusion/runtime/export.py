@@ -47,7 +47,7 @@ def export_onnx(
     Returns:
         The path.
     """
-    target = _writable(Path(path))
+    target = writable(Path(path))
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
         _need(package)
     inputs = as_inputs(example_inputs)
@@ -164,7 +164,8 @@ def _need(package: str) -> Any:
         ) from error
 
 
-def _writable(path: Path) -> Path:
+def writable(path: Path) -> Path:
+    """The path, or an error before any work is done."""
     if path.suffix != SUFFIX:
         raise CheckpointError(f"{path} cannot be written: its name must end in {SUFFIX}")
     if path.is_dir():

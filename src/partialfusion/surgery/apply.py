@@ -53,10 +53,10 @@ def apply(
     shapes = target_shapes(blueprint, plan)
     try:
         result = resized(models[-1], shapes)
-        layout = _layout(result, blueprint, plan, inputs)
+        layout = layout_of(result, blueprint, plan, inputs)
     except ResizeError:
         result = resized(models[-1], shapes, follow=True)
-        layout = _layout(result, blueprint, plan, inputs)
+        layout = layout_of(result, blueprint, plan, inputs)
     sides = [Side(b, named_tensors(m)) for b, m in zip(blueprints, models, strict=True)]
     with torch.no_grad():
         for name, target in named_tensors(result).items():
@@ -76,7 +76,7 @@ def target_shapes(blueprint: Blueprint, plan: Plan) -> dict[str, tuple[int, ...]
     return shapes
 
 
-def _layout(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: tuple[Any, ...]) -> dict[str, Space]:
+def layout_of(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: tuple[Any, ...]) -> dict[str, Space]:
     """Where the units of every space sit in the resized model: traced again wherever a width changed."""
     changed = [s.name for s in blueprint if plan[s.name].width != s.width]
     if not changed:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from ...blueprint import Space, trace_labels
 from ...kernels import Coupling, Plan, merge
 from ...runtime import to_blocks
+from ...runtime.turns import in_turns, medians
 from ...surgery import apply
 from ..networks import mlp
 
@@ -42,17 +42,17 @@ class Clock:
         a, b = (mlp(784, *[self.width] * 3, 10).eval() for _ in range(2))
         fused = fused_by_index([a, b], x, self.alpha)
         dense, blocks = fused.model, to_blocks(fused)
-        times = _in_turns(
-            {
-                "single": lambda: a(x),
-                "ensemble": lambda: 0.5 * (a(x) + b(x)),
-                "dense": lambda: dense(x),
-                "blocks": lambda: blocks(x),
-            },
-            self.seconds,
-        )
-        single = median(times["single"])
-        ratios = {name: round(median(values) / single, 4) for name, values in times.items()}
+        functions = {
+            "single": lambda: a(x),
+            "ensemble": lambda: 0.5 * (a(x) + b(x)),
+            "dense": lambda: dense(x),
+            "blocks": lambda: blocks(x),
+        }
+        with torch.no_grad():
+            times = in_turns(functions, seconds=self.seconds, most=sys.maxsize)
+        walls = {name: wall for name, (wall, _) in medians(times).items()}
+        single = walls["single"]
+        ratios = {name: round(wall / single, 4) for name, wall in walls.items()}
         how = {
             "milliseconds": round(1000 * single, 4),
             "calls": len(times["single"]),
@@ -81,17 +81,3 @@ def fused_by_index(models: Sequence[nn.Module], x: Tensor, alpha: float) -> Inde
     plan = Plan(reductions, (0.5, 0.5))
     made = apply(models, [blueprint, blueprint], plan, (x,))
     return IndexFused(made.model.eval(), plan, made.layout)
-
-
-@torch.no_grad()
-def _in_turns(functions: dict[str, Callable[[], Tensor]], seconds: float) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for function in functions.values():
-        function()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times["single"]) < 3:
-        for name, function in functions.items():
-            started = time.perf_counter()
-            function()
-            times[name].append(time.perf_counter() - started)
-    return times

@@ -1,0 +1,79 @@
+"""`partialfusion bench`: how fast a fusion of the user's own model is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..terminal import examples, guarded, print_json, working
+from . import options as opt
+from .parse import example_inputs, parse_shares
+from .root import app
+
+
+@app.command(
+    epilog=examples(
+        "bench torchvision:resnet18 --input 16,3,64,64 --alpha 0.5",
+        "bench nets:resnet fused.safetensors --input 64,3,32,32 --threads 1 --json",
+    )
+)
+@guarded
+def bench(
+    factory: opt.Factory,
+    inputs: opt.Inputs,
+    fused: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FUSED]", help="What fuse or prune wrote; without it, two fresh models are fused."),
+    ] = None,
+    alpha: opt.Alpha = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 10.0,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of PyTorch; its own choice unless given.")] = None,
+    seed: opt.Seed = 0,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Time a model, the ensemble and their fusion, dense and as blocks, in one run on this machine.
+
+    Times depend on shapes, not on weights: no checkpoints are needed.
+    """
+    shares = parse_shares("--alpha", alpha)
+    with working() as tell:
+        tell("starting PyTorch", 0.0)
+        from .. import api
+        from ..factories import build
+        from ..runtime.candidates import Fused
+        from ..runtime.compare import compare
+        from ..stored import open_stored
+
+        tensors = example_inputs(inputs, seed)
+        result: Fused
+        if fused is None:
+            models = [build(factory, seed=seed + k) for k in range(2)]
+            tell("fusing", 0.0)
+            result = api.fuse(models, tensors, alpha=shares, align="greedy", seed=seed, progress=tell)
+        else:
+            result = open_stored(fused, build(factory, seed=seed), tensors)
+            models = [build(factory, seed=seed + k) for k in range(result.plan.models)]
+        tell(f"timing for {seconds:g} s", 0.0)
+        with _threads(threads):
+            found = compare(models, result, tensors, seconds=seconds)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        typer.echo(str(found))
+
+
+@contextmanager
+def _threads(wanted: int | None) -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

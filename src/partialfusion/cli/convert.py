@@ -1,0 +1,152 @@
+"""`partialfusion convert`: weights from one kind of file into another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import OptionError
+from ..terminal import examples, guarded, print_json, working
+from . import options as opt
+from .parse import example_inputs, parse_dtype
+from .root import app
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+FORMS = ("dense", "blocks")
+ONNX = ".onnx"
+
+
+@app.command(
+    epilog=examples(
+        "convert nets:resnet fused.safetensors --out dense.safetensors",
+        "convert nets:resnet fused.safetensors --form blocks --dtype float16 \\\n    --out half.safetensors",
+        "convert nets:resnet tuned.pt --plan fused.safetensors --form blocks \\\n    --out tuned.safetensors",
+        "convert nets:resnet fused.safetensors --form blocks --input 1,3,32,32 \\\n    --out fused.onnx",
+    )
+)
+@guarded
+def convert(
+    factory: opt.Factory,
+    checkpoint: opt.Checkpoint,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="By its name: .safetensors, .pt or .onnx.")],
+    form: Annotated[
+        str, typer.Option(help="dense (all entries) or blocks (of a fusion, those that are not zero).")
+    ] = "dense",
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FUSED", help="For blocks of a checkpoint trained since: the file of the fusion."),
+    ] = None,
+    dtype: opt.Dtype = None,
+    inputs: opt.MaybeInputs = None,
+    check: Annotated[bool, typer.Option(help="Run an ONNX file and compare it before it is written.")] = True,
+    seed: opt.Seed = 0,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Write a checkpoint as another kind of file: dense or blocks, safetensors, torch or ONNX, in half precision.
+
+    Parameters keep the precision of the factory's model unless --dtype says; buffers keep it in any case.
+    """
+    with working(not quiet) as tell:
+        tell("starting PyTorch", 0.0)
+        files = [checkpoint, *([plan] if plan else [])]
+        narrow = parse_dtype(dtype)
+        _check(out, form, inputs or [], files)
+        tell("loading", 0.0)
+        from ..factories import build
+
+        model = build(factory, seed=seed)
+        if out.suffix == ONNX:
+            written = _loaded(model, checkpoint, plan)
+            tensors = example_inputs(inputs or [], seed)
+            if form == "blocks":
+                written = _as_blocks(model, written, _plan_of(checkpoint, plan), tensors)
+            tell("exporting", 0.0)
+            _export(written, tensors, out, narrow, check)
+        else:
+            written = _loaded(model, checkpoint, plan)
+            tell("writing", 0.0)
+            _save(written, out, _plan_of(checkpoint, plan) if form == "blocks" else None, narrow)
+    parameters = sum(p.numel() for p in written.parameters())
+    size = out.stat().st_size
+    if as_json:
+        print_json({"out": str(out), "form": form, "dtype": dtype, "parameters": parameters, "bytes": size})
+    elif not quiet:
+        typer.echo(f"wrote {out}: {type(written).__name__}, {form}, {size:,} bytes")
+
+
+def _check(out: Path, form: str, inputs: list[str], files: list[Path]) -> None:
+    """What is wrong with the output shows before anything is loaded."""
+    from ..checkpoints import check_writable
+    from ..runtime.export import writable as onnx_writable
+
+    if form not in FORMS:
+        raise OptionError(f"form={form!r} is not known: choose one of {', '.join(FORMS)}")
+    if out.suffix == ONNX:
+        onnx_writable(out)
+        if not inputs:
+            raise OptionError("an ONNX file is made by running the model: give --input SHAPE")
+        return
+    check_writable(out, keep=files)
+    if form == "blocks" and out.suffix != ".safetensors":
+        raise OptionError(f"{out}: blocks are stored as .safetensors, or as layers of an {ONNX} file")
+
+
+def _plan_of(checkpoint: Path, plan: Path | None) -> Path:
+    """The file that holds the plan: the one given, or the checkpoint itself."""
+    from ..checkpoints import is_stored
+
+    if plan is not None:
+        return plan
+    if not is_stored(checkpoint):
+        raise OptionError(
+            f"{checkpoint} does not tell its blocks, only what fuse and prune write as .safetensors does: give that "
+            "file as --plan FUSED, or leave --form blocks out"
+        )
+    return checkpoint
+
+
+def _loaded(model: nn.Module, checkpoint: Path, plan: Path | None) -> nn.Module:
+    """The model of the checkpoint; with a plan it has the widths of that file."""
+    from ..checkpoints import load_fused, load_into
+    from ..runtime.storage import load
+
+    if plan is None:
+        return load_fused(model, checkpoint)
+    fused = load(plan, into=model)
+    load_into(fused, checkpoint)
+    return fused
+
+
+def _as_blocks(model: nn.Module, fused: nn.Module, plan: Path, inputs: Any) -> nn.Module:
+    from ..runtime.blocks import to_blocks
+    from ..stored import open_stored
+
+    return to_blocks(replace(open_stored(plan, model, inputs), model=fused), inputs)
+
+
+def _export(model: nn.Module, inputs: tuple[Any, ...], out: Path, dtype: torch.dtype | None, check: bool) -> None:
+    from ..runtime.export import export_onnx
+
+    if dtype is not None:
+        model = model.to(dtype)
+        inputs = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+    export_onnx(model, inputs, out, check=check)
+
+
+def _save(model: nn.Module, out: Path, plan: Path | None, dtype: torch.dtype | None) -> None:
+    """As blocks with the plan of a file, else as a state dict."""
+    from ..checkpoints import save_state
+    from ..runtime.resave import resave
+    from ..runtime.storage import inspect
+
+    if plan is None:
+        save_state(model, out, dtype=dtype)
+    else:
+        resave(inspect(plan), model, out, dtype=dtype)

@@ -1,0 +1,65 @@
+"""`partialfusion refit`: a stored fusion, fitted to its sources on unlabelled data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..terminal import examples, guarded, working
+from . import options as opt
+from .jobs import Unlabelled, load_data, show
+from .parse import example_inputs, factory_per_model, parse_dtype
+from .root import app
+
+
+@app.command(
+    epilog=examples(
+        "refit nets:resnet fused.safetensors a.pt b.pt --input 1,3,32,32 \\\n"
+        "    --data images.npy --out refitted.safetensors",
+        "refit nets:resnet small.safetensors a.pt --input 1,3,32,32 \\\n"
+        "    --data images.npz --ridge 0.1 --out refitted.safetensors",
+    )
+)
+@guarded
+def refit(
+    factory: opt.Factory,
+    fused: Annotated[Path, typer.Argument(metavar="FUSED", help="What fuse or prune wrote, as .safetensors.")],
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="CHECKPOINT…", help="The checkpoints it was made of, in their order.")
+    ],
+    inputs: opt.Inputs,
+    data: opt.NeededData,
+    out: opt.Out,
+    factories: opt.Factories = None,
+    batch: opt.Batch = 64,
+    ridge: opt.Ridge = None,
+    check: opt.Check = True,
+    dtype: opt.Dtype = None,
+    seed: opt.Seed = 0,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Fit a fused or pruned model, layer by layer and without labels, to what its sources compute."""
+    with working(not quiet) as tell:
+        tell("starting PyTorch", 0.0)
+        from .. import api
+        from ..checkpoints import check_writable, load_model, save_fusion
+        from ..stored import restore
+        from ..surgery import RIDGE
+
+        check_writable(out, keep=[fused, *sources, data])
+        narrow = parse_dtype(dtype)
+        specs = factory_per_model(factory, factories or [], len(sources))
+        tensors = example_inputs(inputs, seed)
+        batches = load_data(Unlabelled(data, batch), tensors)
+        assert batches is not None
+        tell("loading", 0.0)
+        models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, sources, strict=True)]
+        tell("tracing", 0.0)
+        result = restore(fused, models, tensors, check=check)
+        result = api.refit(result, batches, ridge=RIDGE if ridge is None else ridge, progress=tell)
+        tell("writing", 1.0)
+        save_fusion(result, out, dtype=narrow)
+    show(result, specs[-1], out, as_json=as_json, quiet=quiet)
