@@ -60,11 +60,14 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = [
         line for line in lines if not line.startswith("partialfusion study")
     ]  # see tests/study/test_commands.py
-    assert len(commands) == 3
+    assert [c.split()[1] for c in commands] == ["demo", "trace", "fuse", "convert", "prune", "run"]
+    (recipe,) = blocks("yaml")
+    (tmp_path / "recipe.yaml").write_text(recipe)
     for command in commands:
         result = CliRunner().invoke(app, shlex.split(command)[1:])
         assert result.exit_code == 0, result.output
-    assert (tmp_path / "digits" / "fused.safetensors").exists()
+    written = {p.name for p in (tmp_path / "digits").iterdir()}
+    assert {"fused.safetensors", "fused.pt", "small.safetensors", "recipe.safetensors"} <= written
 
 
 def test_links_lead_somewhere() -> None:

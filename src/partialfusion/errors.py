@@ -17,6 +17,14 @@ class OptionError(FusionError, ValueError):
     """An argument out of its range or not known."""
 
 
+class RecipeError(OptionError):
+    """A recipe with mistakes; `problems` has a line of text for each, which starts with where it is."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
 class DataError(FusionError):
     """Data is missing, empty, or not of the form the model takes."""
 

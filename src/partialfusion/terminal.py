@@ -13,7 +13,7 @@ from typing import Any, NoReturn, ParamSpec
 
 import typer
 
-from .errors import FusionError
+from .errors import FusionError, RecipeError
 from .progress import Listener, listening
 
 P = ParamSpec("P")
@@ -27,7 +27,7 @@ def examples(*commands: str) -> str:
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
-    """A command that ends in one line on stderr instead of a traceback."""
+    """A command that ends in one line on stderr instead of a traceback; a recipe, in one for each mistake."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -73,7 +73,8 @@ class _Echo(logging.Handler):
 def _fail(message: str, error: Exception) -> NoReturn:
     if os.environ.get(TRACEBACK):
         raise error
-    typer.echo(f"error: {' '.join(line.strip() for line in message.splitlines())}", err=True)
+    for problem in error.problems if isinstance(error, RecipeError) else [message]:
+        typer.echo(f"error: {' '.join(line.strip() for line in problem.splitlines())}", err=True)
     raise typer.Exit(1) from error
 
 

@@ -31,6 +31,13 @@ def chatty():
     return mlp(8)
 
 
+def slow():
+    import pathlib, time
+
+    pathlib.Path("started").touch()
+    time.sleep(300)
+
+
 def conv():
     return nn.Sequential(
         nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(96, 3)

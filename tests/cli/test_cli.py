@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from partialfusion.errors import OptionError
 from partialfusion.factories import build
 from partialfusion.terminal import TRACEBACK
 
-COMMANDS = ("demo", "trace", "fuse", "prune", "refit", "convert", "bench")
+COMMANDS = ("demo", "trace", "fuse", "prune", "refit", "convert", "bench", "run")
 FUSE = ("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
 
 
@@ -314,3 +316,19 @@ def test_process_that_fails(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: b.pt is truncated or not a torch file of tensors; save or copy it again\n"
     assert not Path("f.safetensors").exists()
+
+
+def test_process_that_is_interrupted(folder: Path) -> None:
+    """Ctrl-C while a factory takes its time: one line, the code of an interrupt, nothing written."""
+    before = sorted(p.name for p in folder.iterdir())
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # jobs in the background do not
+    code = f"{listen}; from partialfusion.cli import main; main()"
+    args = ("fuse", f"{MODULE}:slow", "a.safetensors", "b.pt", "--input", "2,6", "--out", "f.safetensors")
+    command = [sys.executable, "-c", code, *args]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) as running:
+        while not (folder / "started").exists() and running.poll() is None:
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        out, told = running.communicate(timeout=60)
+    assert (running.returncode, out, told) == (130, "", "error: interrupted\n")
+    assert sorted(p.name for p in folder.iterdir() if p.name != "__pycache__") == sorted([*before, "started"])

@@ -10,10 +10,11 @@ from . import prune
 from . import refit
 from . import convert
 from . import bench
+from . import run
 from . import study
 
 
-__all__ = ["app", "bench", "convert", "demo", "fuse", "main", "prune", "refit", "study", "trace"]
+__all__ = ["app", "bench", "convert", "demo", "fuse", "main", "prune", "refit", "run", "study", "trace"]
 
 
 def main() -> None:

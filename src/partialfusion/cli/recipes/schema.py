@@ -1,0 +1,206 @@
+"""What a recipe may say. Keys are the options of the command line and the keywords of the Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from ...errors import OptionError
+from ...features import Site
+from ...kernels import Convention
+from ...recipe import PRUNING, Align, Features, MethodName, NormRule, PruningName
+from ...runtime.storage import NARROW
+from ..jobs import Job, Model, Unlabelled
+from ..parse import parse_shape
+from .nodes import Document, Fields, Parser, WrongError, choice, file, flag, lacks, line, many, number, text, whole
+
+FUSING, PRUNING_ALONE = ("alpha", "mix", "align"), ("keep",)  # keys for several models, and for one
+MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
+OPTIONS = ("alpha", "keep", "mix", "method", "features", "site", "align", "norm", "refit", "convention", "check")
+
+
+def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
+    """The job that a recipe describes; raises RecipeError with every mistake and its line.
+
+    Returns:
+        The job, and for what a message of the library may start with, the line of the recipe that says it.
+    """
+    document = Document(path)
+    known: dict[str, Parser] = {
+        "models": many(_anything),
+        "factory": text,
+        "input": _shapes,
+        "method": _method,
+        "alpha": _shares(0.0, 1.0, "0 (one model's size) … 1 (the ensemble)"),
+        "keep": _shares(1e-9, 1.0, "above 0 … 1 (all channels)"),
+        "mix": many(number),
+        "features": choice(*get_args(Features)),
+        "site": choice(*get_args(Site)),
+        "align": choice(*get_args(Align)),
+        "norm": choice(*get_args(NormRule)),
+        "convention": choice(*get_args(Convention)),
+        "data": file,
+        "batch": whole(1),
+        "refit": _refit,
+        "check": flag,
+        "seed": whole(0),
+        "output": text,
+        "dtype": choice(*(str(dtype).removeprefix("torch.") for dtype in NARROW)),
+    }
+    found = document.fields(document.root, known, what="the recipe")
+    for key in ("models", "input", "output"):
+        if lacks(document.root, key, known):
+            document.wrong(document.root, f"the key {key!r} is missing")
+    models, places = _models(document, found)
+    _check_size(document, found, len(models))
+    document.finish()
+    lines = {key: line(node) for key, (_, node) in found.items()} | places
+    lines |= {str(found[key][0]): line(found[key][1]) for key in ("data", "output") if key in found}
+    return _job(found, models), lines
+
+
+def _job(found: Fields, models: list[Model]) -> Job:
+    value = {key: given for key, (given, _) in found.items()}
+    return Job(
+        models=tuple(models),
+        inputs=tuple(value["input"]),
+        options={key: value[key] for key in OPTIONS if key in value},
+        out=Path(value["output"]),
+        data=Unlabelled(value["data"], value.get("batch", 64)) if "data" in value else None,
+        dtype=value.get("dtype"),
+        seed=value.get("seed", 0),
+        prune=len(models) == 1,
+    )
+
+
+def _models(document: Document, found: Fields) -> tuple[list[Model], dict[str, int]]:
+    """The models, and the lines of what messages about them start with."""
+    models: list[Model] = []
+    places: dict[str, int] = {}
+    shared = found.get("factory", (None, None))[0]
+    for k, node in enumerate(found.get("models", ([], None))[0]):
+        entry = document.fields(node, MODEL, what="a model")
+        factory = entry["factory"][0] if "factory" in entry else shared
+        if factory is None and lacks(node, "factory", MODEL):
+            document.wrong(node, "a model needs a factory: give its own, or one for all beside models")
+        if lacks(node, "checkpoint", MODEL):
+            document.wrong(node, "a model needs a checkpoint: the file of its weights")
+        if factory is not None and "checkpoint" in entry:
+            models.append(Model(factory, entry["checkpoint"][0]))
+            at = line(entry["factory"][1]) if "factory" in entry else line(found["factory"][1])
+            places |= {f"models[{k}]": line(node), f"factory {factory!r}": at}
+            places[str(entry["checkpoint"][0])] = line(entry["checkpoint"][1])
+    return models, places
+
+
+def _check_size(document: Document, found: Fields, models: int) -> None:
+    """What must hold between keys."""
+    one = len(found.get("models", ([], None))[0]) == 1
+    for key in FUSING if one else PRUNING_ALONE:
+        if key in found:
+            told = "one model is pruned: give keep" if one else "several models are fused: give alpha"
+            document.wrong(found[key][1], f"{key}: {told} instead")
+    if one and "method" in found and _name(found["method"][0]) not in get_args(PruningName):
+        document.wrong(found["method"][1], f"method: one model is pruned by {', '.join(get_args(PruningName))}")
+    if "batch" in found and "data" not in found:
+        document.wrong(found["batch"][1], "batch: there is no data to split; give data: FILE")
+    if "mix" in found and not one and models:
+        shares, node = found["mix"]
+        if len(shares) != models:
+            document.wrong(node, f"mix: {len(shares)} shares for {models} models")
+        elif min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+            document.wrong(node, f"mix: shares are not negative and sum to one, these sum to {sum(shares):g}")
+
+
+def _anything(node: Node) -> Node:
+    return node
+
+
+def _shapes(node: Node) -> list[str]:
+    """One shape, as a text or as a list of numbers; or a list of such, one for each input."""
+    if isinstance(node, SequenceNode) and node.value and not all(_is_number(item) for item in node.value):
+        return [_shape(item) for item in node.value]
+    return [_shape(node)]
+
+
+def _shape(node: Node) -> str:
+    if isinstance(node, SequenceNode):
+        return ",".join(str(size) for size in many(whole(1))(node))
+    spec = str(node.value) if _is_number(node) else text(node)
+    try:
+        _, name = parse_shape(spec, "shape")
+    except OptionError as error:
+        raise WrongError(node, str(error)) from None
+    if not isinstance(getattr(torch, name, None), torch.dtype):
+        raise WrongError(node, f"{name!r} is not a type of torch, such as float32 or int64")
+    return spec
+
+
+def _is_number(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.tag.endswith((":int", ":float"))
+
+
+def _shares(low: float, high: float, told: str) -> Callable[[Node], float | dict[str, float]]:
+    """A number, or patterns of space names with numbers."""
+
+    def one(node: Node) -> float:
+        value = number(node)
+        if not low <= value <= high:
+            raise WrongError(node, f"{value:g} is out of range: it is a share, {told}")
+        return value
+
+    def parse(node: Node) -> float | dict[str, float]:
+        if isinstance(node, MappingNode) and node.value:
+            return {str(key.value): one(value) for key, value in node.value}
+        return one(node)
+
+    return parse
+
+
+def _refit(node: Node) -> bool | float:
+    if isinstance(node, ScalarNode) and node.tag.endswith(":bool"):
+        return flag(node)
+    value = number(node)
+    if value <= 0:
+        raise WrongError(node, "expected true, false, or the strength of the ridge, a number above 0")
+    return value
+
+
+def _method(node: Node) -> Any:
+    """A name, or a name with the settings of a pruning method."""
+    if not isinstance(node, MappingNode):
+        return choice(*get_args(MethodName))(node)
+    given = {str(key.value): value for key, value in node.value}
+    if "name" not in given:
+        raise WrongError(node, "a method with settings needs a name: name: cluster")
+    plain = PRUNING[choice(*PRUNING)(given.pop("name"))]
+    known = [f.name for f in fields(plain)]  # type: ignore[arg-type]
+    values = {}
+    for key, value in given.items():
+        if key not in known:
+            raise WrongError(value, f"{plain.name} has no setting {key!r}; it has {', '.join(known)}")
+        values[key] = _setting(value)
+    try:
+        return replace(plain, **values)  # type: ignore[type-var]
+    except (OptionError, TypeError, ValueError) as error:
+        raise WrongError(node, str(error)) from None
+
+
+def _setting(node: Node) -> bool | int | float | str:
+    if not isinstance(node, ScalarNode):
+        raise WrongError(node, "expected one value")
+    if node.tag.endswith(":bool"):
+        return flag(node)
+    if _is_number(node):
+        value = number(node)
+        return int(value) if value == int(value) else value
+    return text(node)
+
+
+def _name(method: Any) -> str:
+    return method if isinstance(method, str) else str(method.name)

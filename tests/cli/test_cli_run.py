@@ -1,0 +1,245 @@
+"""`run`: recipes give what the library gives, and every mistake in one is told with its line."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+import torch
+from calls import CONV, LARGE, MODULE, SMALL, fails, run, same_state
+from typer.testing import Result
+
+import partialfusion as pf
+from partialfusion import api
+from partialfusion.checkpoints import load_model, load_state, save_state
+from partialfusion.cli.parse import example_inputs
+from partialfusion.factories import build
+
+TWO = f"""
+factory: {SMALL}
+models:
+  - checkpoint: a.safetensors
+  - checkpoint: b.pt
+input: 2,6
+output: f.safetensors
+"""  # the first key stands in line 2
+ONE = f"models: [{{factory: '{SMALL}', checkpoint: b.pt}}]\ninput: 2,6\noutput: s.pt\n"
+
+
+def recipe(text: str, *options: str) -> Result:
+    Path("r.yaml").write_text(text)
+    return run("run", "r.yaml", *options)
+
+
+# Results
+
+
+def test_equals_the_library_and_the_command(folder: Path) -> None:
+    data = torch.randn(40, 6, generator=torch.Generator().manual_seed(3))
+    np.save("x.npy", data.numpy())
+    result = recipe(
+        TWO
+        + dedent("""
+            method: partial-ot
+            alpha: {"2": 1, "*": 0.25}
+            mix: [0.3, 0.7]
+            features: activations
+            align: greedy
+            site: post
+            norm: analytic
+            convention: mass
+            data: x.npy
+            batch: 20
+            refit: 1e-1   # a number, whatever YAML takes it for
+            check: no
+            seed: 4
+            dtype: float16
+        """)
+    )
+    assert result.exit_code == 0, result.stderr
+    models = [load_model(SMALL, path, seed=4) for path in ("a.safetensors", "b.pt")]
+    expected = pf.fuse(
+        models,
+        example_inputs(["2,6"], 4),
+        alpha={"2": 1.0, "*": 0.25},
+        mix=[0.3, 0.7],
+        features="activations",
+        align="greedy",
+        site="post",
+        norm="analytic",
+        convention="mass",
+        data=list(data.split(20)),
+        refit=0.1,
+        check=False,
+        seed=4,
+    )
+    same_state(load_state("f.safetensors"), {n: t.half() for n, t in expected.model.state_dict().items()})
+    assert str(expected.summary()) in result.stdout
+    typed = [
+        *("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6", "--alpha", "2=1", "--alpha", "0.25"),
+        *("--mix", "0.3,0.7", "--features", "activations", "--align", "greedy", "--site", "post"),
+        *(
+            "--norm",
+            "analytic",
+            "--convention",
+            "mass",
+            "--data",
+            "x.npy",
+            "--batch",
+            "20",
+            "--refit",
+            "--ridge",
+            "0.1",
+        ),
+        *("--no-check", "--seed", "4", "--dtype", "float16", "--out", "g.safetensors"),
+    ]
+    assert run(*typed).exit_code == 0
+    assert Path("g.safetensors").read_bytes() == Path("f.safetensors").read_bytes()
+
+
+def test_defaults_are_the_library_s(folder: Path) -> None:
+    document = json.loads(recipe(TWO, "--json").stdout)
+    models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
+    expected = pf.fuse(models, example_inputs(["2,6"], 0))
+    same_state(load_state("f.safetensors"), expected.model.state_dict())
+    assert document["ratio"] == expected.count.ratio
+
+
+def test_one_model_is_pruned(folder: Path) -> None:
+    text = f"""
+        models: [{{factory: "{SMALL}", checkpoint: a.safetensors}}]
+        input: [2, 6]
+        keep: {{"0": 0.5}}
+        method: {{name: cluster, solver: lloyd, restarts: 3}}
+        output: s.pt
+    """
+    assert recipe(dedent(text)).exit_code == 0
+    method = pf.Cluster(solver="lloyd", restarts=3)
+    model = load_model(SMALL, "a.safetensors")
+    expected = pf.prune(model, example_inputs(["2,6"], 0), keep={"0": 0.5}, method=method)
+    same_state(load_state("s.pt"), expected.model.state_dict())
+
+
+def test_factories_inputs_and_anchors(folder: Path) -> None:
+    two = f"{MODULE}:Two"
+    for seed, name in enumerate("xy"):
+        save_state(build(two, seed=seed), f"{name}.pt")
+    text = f"""
+        models:
+          - &first {{factory: "{two}", checkpoint: x.pt}}
+          - {{<<: *first, checkpoint: y.pt}}
+        input: ["1,4", [1, 5]]
+        output: f.safetensors
+    """
+    assert recipe(dedent(text)).exit_code == 0
+    models = [load_model(two, path) for path in ("x.pt", "y.pt")]
+    same_state(load_state("f.safetensors"), pf.fuse(models, example_inputs(["1,4", "1,5"], 0)).model.state_dict())
+
+
+def test_unequal_widths(folder: Path) -> None:
+    text = TWO.replace("- checkpoint: b.pt", f"- checkpoint: large.safetensors\n    factory: {LARGE}")
+    assert recipe(text + "alpha: 0\n").exit_code == 0
+    assert load_state("f.safetensors")["0.weight"].shape == (12, 6)
+
+
+def test_dry_run_does_nothing(folder: Path) -> None:
+    result = recipe(TWO, "--dry-run")
+    assert (result.exit_code, result.stdout) == (0, "r.yaml is sound: 2 model(s) into f.safetensors\n")
+    assert not Path("f.safetensors").exists()
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        (TWO + "metod: ot\n", 8, "unknown key 'metod' in the recipe; did you mean method?"),
+        (TWO + "method: partial_ot\n", 8, "method: 'partial_ot' is not known; did you mean partial-ot?"),
+        (TWO + "alpha: 1.5\n", 8, "alpha: 1.5 is out of range"),
+        (TWO + "alpha: much\n", 8, "alpha: expected a number, got 'much'"),
+        (TWO + "alpha: .nan\n", 8, "expected a number"),
+        (TWO + "alpha:\n  '0': 0.5\n  '2': -1\n", 10, "alpha: -1 is out of range"),
+        (TWO + "mix: [0.5, 0.6]\n", 8, "mix: shares are not negative and sum to one, these sum to 1.1"),
+        (TWO + "mix: [1]\n", 8, "mix: 1 shares for 2 models"),
+        (TWO + "mix: 0.5\n", 8, "mix: expected a list, got '0.5'"),
+        (TWO + "keep: 0.5\n", 8, "keep: several models are fused: give alpha instead"),
+        (TWO + "batch: 3\n", 8, "batch: there is no data"),
+        (TWO + "seed: -1\n", 8, "seed: expected a whole number from 0 on"),
+        (TWO + "seed: 1.5\n", 8, "seed: expected a whole number"),
+        (TWO + "check: maybe\n", 8, "check: expected true or false, got 'maybe'"),
+        (TWO + "refit: 0\n", 8, "refit: expected true, false, or the strength"),
+        (TWO + "refit: [1]\n", 8, "refit: expected a number, got a list"),
+        (TWO + "data: none.npy\n", 8, "data: none.npy: there is no such file"),
+        (TWO + "dtype: float8\n", 8, "dtype: 'float8' is not known; did you mean"),
+        (TWO + "seed: 1\nseed: 2\n", 9, "seed is given twice"),
+        (TWO.replace("f.safetensors", "7"), 7, "output: expected a text, got '7'"),
+        (TWO + "method: {name: cluster, speed: 3}\n", 8, "cluster has no setting 'speed'; it has solver"),
+        (TWO + "method: {name: cluster, solver: quick}\n", 8, "solver"),
+        (TWO + "method: {solver: ward}\n", 8, "needs a name"),
+        (TWO + "alpha: {0: 0.1\n", 9, "not YAML"),
+        (TWO + "alpha: *nothing\n", 8, "not YAML: found undefined alias"),
+        (TWO + "--- \n{}\n", 8, "not YAML"),
+        (TWO.replace("a.safetensors", "none.pt"), 4, "checkpoint: none.pt: there is no such file"),
+        (TWO.replace("checkpoint: a", "chekpoint: a"), 4, "unknown key 'chekpoint' in a model; did you mean check"),
+        (TWO.replace("- checkpoint: a.safetensors", "- a.safetensors"), 4, "a model must be keys and values"),
+        (TWO.replace(f"factory: {SMALL}", "").replace("b.pt", f"b.pt\n    factory: {SMALL}"), 4, "needs a factory"),
+        (TWO.replace("input: 2,6", "input: 2,x"), 6, "input: shape 2,x: a shape is whole numbers"),
+        (TWO.replace("input: 2,6", "input: 2,6:float33"), 6, "input: 'float33' is not a type of torch"),
+        (TWO.replace("input: 2,6", "input: [2, 0]"), 6, "input: expected a whole number from 1 on"),
+        (TWO.replace("output:", "outputs:"), 7, "unknown key 'outputs' in the recipe; did you mean output?"),
+        (TWO.replace("output: f.safetensors", ""), 2, "the key 'output' is missing"),
+        ("- 1\n", 1, "the recipe must be keys and values"),
+        ("", 1, "the recipe must be keys and values"),
+        ("\x00", 1, "not YAML"),
+        (ONE + "alpha: 1\n", 4, "alpha: one model is pruned: give keep instead"),
+        (ONE + "method: ot\n", 4, "method: one model is pruned by cluster"),
+        # what only the library can find
+        (TWO + "alpha: {layer9: 0.2}\n", 8, "alpha: no elastic space matches 'layer9'"),
+        (TWO + "refit: true\n", 8, "refit needs data"),
+        (TWO + "features: both\n", 8, "features='both' needs data"),
+        (TWO.replace("f.safetensors", "nowhere/f.pt"), 7, "nowhere/f.pt cannot be written"),
+        (TWO.replace("f.safetensors", "f.txt"), 7, "f.txt cannot be written: its name must end in"),
+        (TWO.replace("output: f.safe", "output: a.safe"), 7, "a.safetensors is an input"),
+        (TWO.replace("b.pt", "large.safetensors"), 5, "large.safetensors is of another model"),
+        (TWO.replace(SMALL, f"{MODULE}:medium"), 2, f"factory '{MODULE}:medium': {MODULE} has no 'medium'"),
+        (TWO.replace(SMALL, "nets_nowhere:net"), 2, "there is no module 'nets_nowhere'"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_their_line(folder: Path, text: str, line: int, told: str) -> None:
+    Path("r.yaml").write_text(text)
+    before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    fails(run("run", "r.yaml"), f"error: r.yaml:{line}: ", told)
+    assert {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before
+
+
+def test_all_mistakes_are_told_at_once(folder: Path) -> None:
+    result = recipe(TWO.replace("b.pt", "none.pt") + "alpha: 2\nmetod: ot\n")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert [line.split(": ")[1] for line in result.stderr.splitlines()] == ["r.yaml:5", "r.yaml:8", "r.yaml:9"]
+
+
+def test_mismatched_models(folder: Path) -> None:
+    save_state(build(CONV), "conv.pt")
+    text = TWO.replace("- checkpoint: a.safetensors", f"- checkpoint: conv.pt\n    factory: {CONV}")
+    fails(recipe(text), "error: r.yaml:4: models[0] is of another architecture")
+
+
+def test_no_recipe(folder: Path) -> None:
+    fails(run("run", "none.yaml"), "none.yaml cannot be read: No such file")
+    fails(run("run", "."), "cannot be read")
+
+
+def test_interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "fuse", stop)
+    Path("r.yaml").write_text(TWO)
+    before = sorted(os.listdir())
+    fails(run("run", "r.yaml"), "interrupted", code=130)
+    assert sorted(os.listdir()) == before
