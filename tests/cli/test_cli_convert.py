@@ -113,11 +113,9 @@ def test_bad_conversions(fused: dict[str, Tensor], args: tuple[str, ...], told: 
 # bench
 
 
-@pytest.mark.parametrize("file", [(), ("f.safetensors",)])
-def test_bench(fused: dict[str, Tensor], file: tuple[str, ...]) -> None:
-    result = run(
-        "bench", SMALL, *file, "--input", "2,6", "--alpha", "0.5", "--seconds", "0", "--threads", "1", "--json"
-    )
+@pytest.mark.parametrize("what", [("--alpha", "0.5"), ("f.safetensors",)])
+def test_bench(fused: dict[str, Tensor], what: tuple[str, ...]) -> None:
+    result = run("bench", SMALL, *what, "--input", "2,6", "--seconds", "0", "--threads", "1", "--json")
     assert result.exit_code == 0, result.stderr
     document = json.loads(result.stdout)
     assert [s["form"] for s in document["speeds"]] == ["single", "ensemble", "dense", "blocks", "auto"]
@@ -137,6 +135,7 @@ def test_bad_benches(fused: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) 
     fails(run("bench", SMALL, "none.safetensors", "--input", "2,6"), "no such file")
     fails(run("bench", SMALL, "a.safetensors", "--input", "2,6"), "not of a saved fusion")
     fails(run("bench", CONV, "f.safetensors", "--input", "1,3,8,8"), "is of another model")
+    fails(run("bench", SMALL, "f.safetensors", "--alpha", "0.5", "--input", "2,6"), "leave one of them out")
     fails(run("bench", SMALL, "--input", "2,7"), "does not run on the example inputs")
     fails(run("bench", SMALL, "--input", "2,6", "--alpha", "2"), "out of range")
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import OptionError
 from ..terminal import examples, guarded, print_json, working
 from . import options as opt
 from .parse import example_inputs, parse_shares
@@ -28,7 +29,7 @@ def bench(
     inputs: opt.Inputs,
     fused: Annotated[
         Path | None,
-        typer.Argument(metavar="[FUSED]", help="What fuse or prune wrote; without it, two fresh models are fused."),
+        typer.Argument(metavar="FUSED", help="What fuse or prune wrote; without it, two fresh models are fused."),
     ] = None,
     alpha: opt.Alpha = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 10.0,
@@ -41,6 +42,8 @@ def bench(
     Times depend on shapes, not on weights: no checkpoints are needed.
     """
     shares = parse_shares("--alpha", alpha)
+    if fused is not None and shares is not None:
+        raise OptionError(f"--alpha is for fresh models, and {fused} has its widths: leave one of them out")
     with working() as tell:
         tell("starting PyTorch", 0.0)
         from .. import api
