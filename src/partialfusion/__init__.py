@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .runtime.storage import inspect, load, load_plan, save
     from .stored import restore
     from .surgery.widen import widen_net2net, widen_random
+    from .tradeoff import Frontier, Point, frontier
 else:
     # PyTorch takes seconds to import, and the help of the command line needs none of it: every name above is
     # looked up where it lives when it is first used. No module may bear one of these names.
@@ -43,6 +44,7 @@ else:
         "runtime.storage": ("inspect", "load", "load_plan", "save"),
         "stored": ("restore",),
         "surgery.widen": ("widen_net2net", "widen_random"),
+        "tradeoff": ("Frontier", "Point", "frontier"),
     }
     _PLACES = {name: (home, name) for home, names in _HOMES.items() for name in names}
     _PLACES["register_rule"] = "blueprint.registry", "rule"
@@ -67,6 +69,7 @@ __all__ = [
     "CheckpointError",
     "Cluster",
     "DataError",
+    "Frontier",
     "Fusion",
     "FusionError",
     "KernelPair",
@@ -74,6 +77,7 @@ __all__ = [
     "MismatchError",
     "OptionError",
     "Plan",
+    "Point",
     "Reduction",
     "Space",
     "Summary",
@@ -85,6 +89,7 @@ __all__ = [
     "export_onnx",
     "freeze_zeros",
     "from_blocks",
+    "frontier",
     "fuse",
     "inspect",
     "load",

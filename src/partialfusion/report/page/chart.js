@@ -1,0 +1,132 @@
+// The chart: score against size. It is drawn anew when the width or what is shown changes.
+const measured = data.points.map((point, number) => ({ ...point, number })).filter((point) => point.score !== null);
+
+function domain(values, room) {
+  const low = Math.min(...values), high = Math.max(...values);
+  const pad = (high - low || Math.abs(high) || 1) * room;
+  return [low - pad, high + pad];
+}
+
+function frontOf(points) {
+  const found = [];
+  let best = -Infinity;
+  for (const point of [...points].sort((a, b) => a.effective - b.effective || b.score - a.score)) {
+    if (!(point.score <= best + 1e-6 * Math.abs(best))) { found.push(point); best = point.score; }
+  }
+  return found;
+}
+
+// From the lowest parent up, where networks far below would press everything else together; otherwise nothing.
+function closeUp(points) {
+  const scores = points.map((p) => p.score), high = Math.max(...scores), low = Math.min(...scores);
+  const floor = Math.min(...points.filter((p) => p.kind === "parent").map((p) => p.score), ...frontOf(points).map((p) => p.score));
+  return high - floor < 0.6 * (high - low) && high > floor ? [floor - (high - floor) * 0.5, high] : null;
+}
+
+function drawChart(holder, state, on) {
+  const width = Math.max(holder.clientWidth, 280), narrow = width < 560;
+  const height = narrow ? 330 : Math.min(470, Math.max(380, width * 0.52));
+  const room = { left: data.percent ? 50 : 62, right: 16, top: 14, bottom: 58 };
+  const points = measured.filter((point) => !state.hidden.has(group(point)));
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${data.metric} against effective parameters; arrow keys go from network to network` });
+  if (!points.length) {
+    svg.append(element("text", { class: "axis", x: width / 2, y: height / 2, "text-anchor": "middle" }, "Nothing is shown: switch something on above."));
+    holder.replaceChildren(svg);
+    return;
+  }
+  const [x0, x1] = domain(points.map((p) => p.effective), 0.07), [y0, y1] = domain((state.zoom && closeUp(points)) || points.map((p) => p.score), 0.09);
+  const x = (value) => room.left + ((value - x0) / (x1 - x0)) * (width - room.left - room.right);
+  const down = (value) => height - room.bottom - ((value - y0) / (y1 - y0)) * (height - room.top - room.bottom);
+  const y = (value) => Math.min(down(value), height - room.bottom - 16);
+  drawAxes(svg, { x, y: down, x0, x1, y0, y1, width, height, room, narrow });
+  drawLines(svg, points, state, x, y);
+  drawMarks(svg, points, state, on, x, y, (p) => down(p.score) > height - room.bottom);
+  drawLabels(svg, points, x, y, width, room, narrow);
+  holder.replaceChildren(svg);
+}
+
+function drawAxes(svg, { x, y, x0, x1, y0, y1, width, height, room, narrow }) {
+  const single = measured.find((p) => p.ratio)?.effective / measured.find((p) => p.ratio)?.ratio;
+  const bottom = height - room.bottom, steps = ticks(y0, y1, narrow ? 5 : 7);
+  const digits = steps.length > 1 && steps[1] - steps[0] < 0.01 ? (steps[1] - steps[0] < 0.001 ? 2 : 1) : 0;
+  for (const value of steps) {
+    svg.append(element("line", { class: "tick", x1: room.left, x2: width - room.right, y1: y(value), y2: y(value) }));
+    svg.append(element("text", { class: "axis", x: room.left - 8, y: y(value) + 4, "text-anchor": "end" }, data.percent ? score(value, digits) : number(value, 4)));
+  }
+  for (const ratio of ticks(x0 / single, x1 / single, narrow ? 4 : 7)) {
+    const at = x(ratio * single);
+    svg.append(element("line", { class: "tick", x1: at, x2: at, y1: room.top, y2: bottom }));
+    svg.append(element("text", { class: "axis", x: at, y: bottom + 17, "text-anchor": "middle" }, `${ratio}×`));
+    svg.append(element("text", { class: "axis", x: at, y: bottom + 32, "text-anchor": "middle" }, short(ratio * single)));
+  }
+  svg.append(element("line", { class: "frame", x1: room.left, x2: width - room.right, y1: bottom, y2: bottom }));
+  const name = narrow ? "effective parameters" : "effective parameters, and relative to one model";
+  svg.append(element("text", { class: "axis name", x: (room.left + width - room.right) / 2, y: height - 6, "text-anchor": "middle" }, name));
+}
+
+function drawLines(svg, points, state, x, y) {
+  if (!state.hidden.has("front")) {
+    const front = frontOf(points);
+    let d = "";
+    front.forEach((p, k) => { d += k ? `H${x(p.effective)}V${y(p.score)}` : `M${x(p.effective)},${y(p.score)}`; });
+    svg.append(element("path", { class: "front-line", d }));
+  }
+  const chosen = data.points[state.chosen];
+  for (const method of methods) for (let mix = 0; mix < data.mixes.length; mix++) {
+    const run = points.filter((p) => p.method === method && p.mix === mix && p.kind === "fused" && p.alpha !== null);
+    if (run.length < 2) continue;
+    const current = chosen.method === method && chosen.mix === mix ? " current" : "";
+    const d = run.sort((a, b) => a.alpha - b.alpha).map((p, k) => `${k ? "L" : "M"}${x(p.effective)},${y(p.score)}`).join("");
+    svg.append(element("path", { class: `path${current}`, d, style: `stroke:${look(run[0]).colour}` }));
+  }
+}
+
+function drawMarks(svg, points, state, on, x, y, isBelow) {
+  const byPlace = [...points].sort((a, b) => a.effective - b.effective || a.score - b.score);
+  const stop = byPlace.some((p) => p.number === state.chosen) ? state.chosen : byPlace[0].number;
+  const mix = data.points[state.chosen].mix;
+  const drawn = byPlace.map((point) => {
+    const { shape, colour } = look(point), isChosen = point.number === state.chosen;
+    const dim = point.kind !== "parent" && mix !== null && point.mix !== mix ? " dim" : "";
+    const mark = element("g", {
+      class: `mark${isChosen ? " chosen" : ""}${dim}`, transform: `translate(${x(point.effective)},${y(point.score)})`, role: "button",
+      tabindex: point.number === stop ? 0 : -1, "aria-pressed": isChosen, "data-number": point.number,
+      "aria-label": `${called(point)}: ${data.metric} ${score(point.score)}, ${whole(point.effective)} effective parameters`,
+    });
+    mark.append(element("circle", { r: 15, fill: "transparent" }), element("circle", { class: "halo", r: 11 }), element("path", { class: "shape", d: shape, style: `fill:${colour}` }));
+    if (isBelow(point)) mark.append(element("path", { class: "below", d: "M-4,9L0,13L4,9" }));
+    mark.addEventListener("pointerenter", () => on.show(point, mark));
+    mark.addEventListener("pointerleave", on.hide);
+    mark.addEventListener("focus", () => on.show(point, mark));
+    mark.addEventListener("blur", on.hide);
+    mark.addEventListener("click", () => on.choose(point.number));
+    return mark;
+  });
+  drawn.forEach((mark, k) => mark.addEventListener("keydown", (event) => {
+    const next = { ArrowRight: k + 1, ArrowUp: k + 1, ArrowLeft: k - 1, ArrowDown: k - 1, Home: 0, End: drawn.length - 1 }[event.key];
+    if (next !== undefined) { event.preventDefault(); drawn[Math.min(Math.max(next, 0), drawn.length - 1)].focus(); }
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); on.choose(byPlace[k].number); $("chart").querySelector(`[data-number="${byPlace[k].number}"]`)?.focus(); }
+    if (event.key === "Escape") on.hide();
+  }));
+  const last = drawn.filter((mark) => mark.classList.contains("chosen"));
+  svg.append(...drawn.filter((mark) => !last.includes(mark)), ...last);
+}
+
+// Names stand beside parents and the best ensemble, moved apart where they would meet.
+function drawLabels(svg, points, x, y, width, room, narrow) {
+  const best = points.filter((p) => p.kind === "ensemble").sort((a, b) => b.score - a.score).slice(0, 1);
+  const parents = points.filter((p) => p.kind === "parent");
+  const placed = [];
+  for (const point of [...parents, ...best]) {
+    const text = point.method, wide = text.length * 7.2, at = x(point.effective);
+    const right = at + 16 + wide < width - room.right;
+    const left = right ? at + 14 : at - 14 - wide;
+    const above = points.some((p) => p !== point && Math.abs(y(p.score) - y(point.score)) < 14 && Math.abs(x(p.effective) - at - (right ? 30 : -30)) < 40);
+    let line = y(point.score) + (above ? -12 : 4.5);
+    while (placed.some((other) => Math.abs(other.line - line) < 15 && left < other.left + other.wide && other.left < left + wide)) line += 15;
+    placed.push({ left, wide, line });
+    svg.append(element("text", { class: "label", x: left, y: line }, text));
+  }
+}
+
+const group = (point) => (point.kind === "fused" ? point.method : point.kind);

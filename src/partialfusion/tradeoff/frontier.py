@@ -1,0 +1,166 @@
+"""The frontier: all networks that were measured, as rows, tables, files and a page."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import OptionError
+from ..runtime.files import StrPath, replacing
+from ..text import table
+from .point import Point, SpacePoint, mix_text, pareto
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Frontier:
+    """What fusing trades, measured. Prints as a table.
+
+    Attributes:
+        points: parents, ensembles, then the fused networks; those that failed have an `error` and no score.
+        names: of the models.
+        metric: what the scores are; larger is better.
+        complete: False where measuring was interrupted.
+    """
+
+    points: tuple[Point, ...]
+    names: tuple[str, ...]
+    metric: str = "score"
+    complete: bool = True
+
+    @property
+    def failed(self) -> tuple[Point, ...]:
+        """The points without a score, with their reasons."""
+        return tuple(p for p in self.points if p.score is None)
+
+    def pareto(self) -> tuple[Point, ...]:
+        """The points that no other beats: none is as small and better, or as good and smaller. By size."""
+        return pareto(self.points)
+
+    def best(self, *, ratio: float | None = None) -> Point:
+        """The highest score, of networks of at most `ratio` times the last model's size; the smallest of equals."""
+        fitting = [p for p in self.pareto() if ratio is None or (p.ratio is not None and p.ratio <= ratio)]
+        if not fitting:
+            sizes = ", ".join(f"{p.ratio:.2f}" for p in self.pareto()[:1])
+            raise OptionError(f"no network was measured within ratio={ratio}; the smallest has {sizes or 'no score'}")
+        return max(fitting, key=lambda p: p.score if p.score is not None else float("-inf"))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat dictionary for each point: pandas.DataFrame(frontier.rows()) is a table of it."""
+        front = set(map(id, self.pareto()))
+        return [self._row(p, id(p) in front) for p in self.points]
+
+    def _row(self, point: Point, on_front: bool) -> dict[str, Any]:
+        return {
+            "kind": point.kind,
+            "method": point.method,
+            "alpha": point.alpha,
+            **{f"mix_{k}": share for k, share in enumerate(point.mix)},
+            "score": point.score,
+            "effective": point.effective,
+            "dense": point.dense,
+            "ratio": point.ratio,
+            "fused": point.fused if point.spaces else None,
+            "isolated": point.isolated if point.spaces else None,
+            "cost": point.cost,
+            "converged": point.converged,
+            "seconds": point.seconds,
+            "pareto": on_front,
+            "error": point.error,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values: the rows, each with its mix and its spaces."""
+        points = []
+        for row, point in zip(self.rows(), self.points, strict=True):
+            kept = {key: value for key, value in row.items() if not key.startswith("mix_")}
+            spaces = [_space(s) for s in point.spaces]
+            points.append({**kept, "mix": list(point.mix), "features": point.features, "spaces": spaces})
+        return {"metric": self.metric, "names": list(self.names), "complete": self.complete, "points": points}
+
+    def table(self) -> str:
+        """The points as text; those on the front have a mark, those that failed their reason below."""
+        front = set(map(id, self.pareto()))
+        header = ("network", "alpha", "mix", self.metric, "parameters", "ratio", "seconds", "front")
+        rows = [(*_cells(p), "*" if id(p) in front else "") for p in self.points]
+        lines = [table(header, rows, align="<><>>>><")]
+        lines += [f"{p.method}{_at(p)}: {p.error}" for p in self.failed]
+        lines += [] if self.complete else ["interrupted: not every network was measured"]
+        return "\n".join(lines)
+
+    def to_csv(self, path: StrPath) -> Path:
+        """Write the rows as CSV; the file is written whole or not at all."""
+        rows = self.rows()
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+        return _written(path, text.getvalue())
+
+    def to_json(self, path: StrPath) -> Path:
+        """Write everything as JSON; the file is written whole or not at all."""
+        return _written(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    def to_html(self, *, title: str = "Fusion frontier") -> str:
+        """An interactive page, in one piece: nothing is loaded from anywhere."""
+        from ..report.html import frontier_page
+        from .page import content
+
+        return frontier_page(content(self, title))
+
+    def save_html(self, path: StrPath, *, title: str = "Fusion frontier") -> Path:
+        """Write the interactive page as one file that opens offline."""
+        return _written(path, self.to_html(title=title))
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks; `save_html` writes the interactive page."""
+        header = ("network", "alpha", "mix", self.metric, "parameters", "ratio", "seconds")
+        front = set(map(id, self.pareto()))
+        lines = ["<table>", "<tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
+        for point in self.points:
+            style = ' style="font-weight:bold"' if id(point) in front else ""
+            told = f' title="{html.escape(point.error)}"' if point.error else ""
+            cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(point))
+            lines.append(f"<tr{style}{told}>{cells}</tr>")
+        return "".join([*lines, "</table>"])
+
+
+def _cells(point: Point) -> tuple[str, ...]:
+    """Network, alpha, mix, score, parameters, ratio, seconds."""
+    return (
+        point.method,
+        "" if point.alpha is None else f"{point.alpha:g}",
+        "" if point.kind == "parent" else mix_text(point.mix),
+        "failed" if point.score is None else f"{point.score:.4f}",
+        "" if point.effective is None else f"{point.effective:,}",
+        "" if point.ratio is None else f"{point.ratio:.2f}",
+        f"{point.seconds:.1f}" if point.kind == "fused" else "",
+    )
+
+
+def _at(point: Point) -> str:
+    alpha = "" if point.alpha is None else f" at alpha {point.alpha:g},"
+    return f"{alpha} mix {mix_text(point.mix)}"
+
+
+def _space(space: SpacePoint) -> dict[str, Any]:
+    alike = space.likeness
+    parts = {"pair_costs": alike.costs, "similarity_fused": alike.fused, "similarity_isolated": alike.isolated}
+    return asdict(space.summary) | {name: [round(float(v), 6) for v in found] for name, found in parts.items()}
+
+
+def _written(path: StrPath, text: str) -> Path:
+    path = Path(path)
+    with replacing(path) as file:
+        file.write(text.encode())
+    return path

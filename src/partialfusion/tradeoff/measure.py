@@ -1,0 +1,238 @@
+"""The frontier of some models: parents, ensemble and fusions of every size, measured one after the other."""
+
+from __future__ import annotations
+
+import logging
+import string
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
+
+from .. import api
+from ..blueprint import Blueprint, as_inputs, first_line
+from ..checks import check_models, conformed
+from ..data import Batches
+from ..errors import FusionError, OptionError
+from ..features import Site
+from ..fusion import Fusion
+from ..kernels import Convention
+from ..progress import Listener, listening
+from ..recipe import Align, Features, NormRule
+from .ensemble import OutputMix
+from .frontier import Frontier
+from .pairs import PairReader
+from .point import Likeness, Point, SpacePoint, mix_text
+from .scoring import Evaluate, Scorer
+from .ways import Combination, Methods, combinations, mixes_of, ways_of
+
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+log = logging.getLogger(__name__)
+
+
+def frontier(
+    models: Sequence[nn.Module],
+    example_inputs: Any,
+    *,
+    evaluate: Evaluate,
+    alphas: Sequence[float] = ALPHAS,
+    methods: Methods = ("partial-ot",),
+    mixes: Sequence[Any] | None = None,
+    data: Iterable[Any] | None = None,
+    refit: bool | float = False,
+    features: Features = "auto",
+    site: Site = "auto",
+    align: Align = "fixed-point",
+    norm: NormRule = "auto",
+    convention: Convention = "value",
+    names: Sequence[str] | None = None,
+    metric: str | None = None,
+    details: bool = True,
+    blueprint: Blueprint | None = None,
+    check: bool = True,
+    seed: int = 0,
+    progress: bool | Listener | None = None,
+) -> Frontier:
+    """Measure what fusing trades: the score against the size, between one model and the ensemble of all.
+
+    The parents, the ensemble (the mixed outputs) and every combination of method, alpha and mix are evaluated. A
+    combination that fails is kept with its reason, and Ctrl-C returns what has been measured (`complete` is False
+    then). Nothing is chosen by the scores: every network that was measured is in the result.
+
+    The order of the models, with the mixes in the same order: with two of equal widths nothing depends on it. With
+    three or more, the parents, the ensemble, alpha=1, "average" and "magnitude" do not, nor does pruning by activations
+    alone ("zip" and "magnitude+ot" with data). Every other method matches each model with the last, so which one is
+    last makes a difference; the order of the others makes none. With unequal widths alpha=0 has the last model's. All
+    this up to ties (channels that never fire are all alike), and for methods that do not search at random as "cluster"
+    does unless its solver is "ward".
+
+    Args:
+        models: two or more networks of one architecture, as for `fuse`.
+        example_inputs: a tensor, or a tuple of positional inputs.
+        evaluate: a function of a model that gives a number, larger is better; or batches of (input, label), for
+            accuracy. Score on images that were used neither for training nor as `data`.
+        alphas: the sizes, 0 (one model's) to 1 (the ensemble's). Methods that fuse every channel are measured at 0.
+        methods: methods of `fuse`; or a mapping from names to options of `fuse`, such as {"plain": {}, "refitted":
+            {"refit": True}, "wide end": {"alpha": {"layer4*": 0.8}}}. One that says its alpha is measured at that.
+        mixes: shares of the models, one per model, or for two models the share of the first. Default: equal shares.
+        data: batches of inputs, or of (input, label) pairs; labels are not used.
+        refit: fit every fusion's layers to the models on the data.
+        features: compare channels by "weights", "activations" or "both", as for `fuse`.
+        site: take activations "pre" or "post" the activation function, as for `fuse`.
+        align: "fixed-point" or "greedy", as for `fuse`.
+        norm: statistics of batch norms, as for `fuse`.
+        convention: "value" or "mass", as for `fuse`.
+        names: of the models. Default: model A, model B, …
+        metric: what `evaluate` measures, for tables and the page. Default: accuracy for batches, else score.
+        details: read how alike the fused and the isolated channels are, for the page.
+        blueprint: a traced blueprint of the last model, to save tracing it again.
+        check: verify the blueprint when it is traced here.
+        seed: of the checks, and of the search in generalised pruning.
+        progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
+    """
+    check_models(models)
+    inputs = as_inputs(example_inputs)
+    batches = Batches.of(data, len(inputs))
+    shared = {"features": features, "site": site, "align": align, "norm": norm, "convention": convention}
+    ways = ways_of(methods, alphas, shared | {"refit": refit}, has_data=batches is not None)
+    shares = mixes_of(mixes, len(models))
+    scorer = Scorer.of(evaluate, len(inputs), metric)
+    called = _names(names, len(models))
+    with listening(progress) as listener:
+        if blueprint is None:
+            listener("tracing", 0.0)
+            blueprint = api.trace(models[-1], inputs, check=check, seed=seed)
+        conformed(models, blueprint, inputs, equal=False)
+        run = _Run(models, inputs, batches, blueprint, scorer, PairReader(models, batches) if details else None, seed)
+        complete = run.measure(called, shares, list(combinations(ways, shares)), listener)
+    return Frontier(tuple(run.points), called, scorer.name, complete)
+
+
+def _names(names: Sequence[str] | None, models: int) -> tuple[str, ...]:
+    if names is None:
+        letters = string.ascii_uppercase if models <= 26 else [str(k + 1) for k in range(models)]
+        return tuple(f"model {letters[k]}" for k in range(models))
+    found = tuple(map(str, names)) if not isinstance(names, str) else ()
+    if len(found) != models or len(set(found)) != models:
+        raise OptionError(f"names={names!r} must be {models} different names, one for each model")
+    return found
+
+
+@dataclass
+class _Run:
+    """The measuring of one frontier; `points` grows as networks are measured."""
+
+    models: Sequence[nn.Module]
+    inputs: tuple[Any, ...]
+    batches: Batches | None
+    blueprint: Blueprint
+    scorer: Scorer
+    reader: PairReader | None
+    seed: int
+    points: list[Point] = field(default_factory=list)
+
+    def measure(
+        self,
+        names: Sequence[str],
+        mixes: Sequence[tuple[float, ...]],
+        grid: Sequence[Combination],
+        listener: Listener,
+    ) -> bool:
+        """Parents, ensembles, then the grid. False where the user stopped it; nothing measured at all is an error."""
+        total = len(names) + len(mixes) + len(grid)
+        try:
+            for k, name in enumerate(names):
+                listener(f"measuring {name}", len(self.points) / total)
+                self.points.append(self._parent(k, name))
+            for mix in mixes:
+                listener(f"measuring the ensemble {mix_text(mix)}", len(self.points) / total)
+                self.points.append(self._ensemble(mix))
+            for one in grid:
+                self.points.append(self._fused(one, len(self.points), total, listener))
+        except KeyboardInterrupt:
+            if not self.points:
+                raise
+            log.warning("interrupted after %d of %d networks", len(self.points), total)
+            return False
+        return True
+
+    def _parent(self, k: int, name: str) -> Point:
+        """A parent that cannot be measured ends everything: the fault is in `evaluate`, not in a combination."""
+        model = self.models[k]
+        try:
+            score = self.scorer(model)
+        except FusionError:
+            raise
+        except Exception as error:
+            raise OptionError(f"evaluate failed on {name}: {first_line(error)}") from error
+        mix = tuple(float(k == m) for m in range(len(self.models)))
+        return self._counted(Point("parent", name, None, mix, score), model)
+
+    def _ensemble(self, mix: tuple[float, ...]) -> Point:
+        model = OutputMix(self.models, mix)
+        point = self._counted(Point("ensemble", "ensemble", None, mix), model)
+        try:
+            return replace(point, score=self.scorer(model))
+        except Exception as error:
+            return _failed(point, error)
+
+    def _counted(self, point: Point, model: nn.Module) -> Point:
+        size = sum(p.numel() for p in model.parameters())
+        single = sum(p.numel() for p in self.models[-1].parameters())
+        return replace(point, effective=size, dense=size, ratio=size / single)
+
+    def _fused(self, one: Combination, number: int, total: int, listener: Listener) -> Point:
+        size = "" if one.said_alpha is None else f" alpha {one.said_alpha:g}"
+        label = f"{one.way.name}{size} mix {mix_text(one.mix)}"
+
+        def tell(step: str, done: float) -> None:
+            listener(f"{label}: {step}", (number + 0.9 * done) / total)
+
+        point = Point("fused", one.way.name, one.said_alpha, one.mix)
+        tell("fusing", 0.0)
+        try:
+            started = time.perf_counter()
+            fusion = self._fuse(one, tell)
+            point = replace(point, seconds=time.perf_counter() - started, **self._described(fusion))
+            tell("measuring", 1.0)
+            return replace(point, score=self.scorer(fusion.model))
+        except Exception as error:
+            log.warning("%s failed: %s", label, first_line(error))
+            return _failed(point, error)
+
+    def _fuse(self, one: Combination, tell: Listener) -> Fusion:
+        fusion = api.fuse(
+            self.models,
+            self.inputs,
+            mix=one.mix,
+            data=None if self.batches is None else self.batches.data,
+            blueprint=self.blueprint,
+            seed=self.seed,
+            progress=tell,
+            **one.way.at(one.alpha),
+        )
+        if fusion.recipe.pruning is not None and not fusion.plan.converged:
+            raise KeyboardInterrupt  # a search that was stopped early is not what was asked for
+        return fusion
+
+    def _described(self, fusion: Fusion) -> dict[str, Any]:
+        summary = fusion.summary()
+        alike = self.reader.read(fusion) if self.reader else {}
+        return {
+            "effective": fusion.count.effective,
+            "dense": fusion.count.dense,
+            "ratio": fusion.count.ratio,
+            "features": fusion.recipe.features,
+            "cost": summary.cost,
+            "sweeps": summary.sweeps,
+            "converged": summary.converged,
+            "spaces": tuple(SpacePoint(s, alike.get(s.name) or Likeness.unknown()) for s in summary.spaces),
+        }
+
+
+def _failed(point: Point, error: Exception) -> Point:
+    said = " ".join(str(error).split()) if isinstance(error, FusionError) else first_line(error)
+    return replace(point, score=None, error=said or type(error).__name__)

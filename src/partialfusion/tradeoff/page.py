@@ -1,0 +1,143 @@
+"""A frontier as the plain data that the interactive page shows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..kernels.coupling import Floats
+from .point import Point, SpacePoint, mix_text
+
+if TYPE_CHECKING:
+    from .frontier import Frontier
+
+BINS = 24
+ALL = ""  # the name of all spaces together
+
+
+def content(frontier: Frontier, title: str) -> dict[str, Any]:
+    """What `report.html.frontier_page` takes.
+
+    Points refer to their details by number: fusions that differ in the mix alone share them, and so does the page.
+    Histograms of one space have the same bins in all points, so that they can be compared.
+    """
+    bins = _Bins(frontier.points)
+    details = _Distinct()
+    front = set(map(id, frontier.pareto()))
+    mixes = list(dict.fromkeys(p.mix for p in frontier.points if p.kind != "parent"))
+    points = [
+        {
+            "kind": p.kind,
+            "method": p.method,
+            "alpha": p.alpha,
+            "mix": None if p.kind == "parent" else mixes.index(p.mix),
+            "score": p.score,
+            "effective": p.effective,
+            "dense": p.dense,
+            "ratio": p.ratio,
+            "seconds": round(p.seconds, 3),
+            "features": p.features,
+            "converged": p.converged,
+            "pareto": id(p) in front,
+            "error": p.error,
+            "detail": details.number(_detail(p, bins)) if p.spaces else None,
+        }
+        for p in frontier.points
+    ]
+    return {
+        "title": title,
+        "metric": frontier.metric,
+        "percent": frontier.metric == "accuracy" and all(0 <= p.score <= 1 for p in frontier.points if p.score),
+        "complete": frontier.complete,
+        "models": list(frontier.names),
+        "mixes": [{"text": mix_text(m), "shares": [round(s, 4) for s in m]} for m in mixes],
+        "points": points,
+        "details": details.values,
+        "bins": bins.edges(),
+    }
+
+
+class _Distinct:
+    """Values, each once, by number."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, value: Any) -> int:
+        key = json.dumps(value, sort_keys=True)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return self._numbers[key]
+
+
+class _Bins:
+    """Edges of the histograms: of costs for every space and for all together, of similarities one for all."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        spaces = [s for p in points for s in p.spaces]
+        self.costs = {ALL: _cost_edges(spaces)}
+        for name in dict.fromkeys(s.summary.name for s in spaces):
+            self.costs[name] = _cost_edges([s for s in spaces if s.summary.name == name])
+        lowest = min(
+            (float(v.min()) for s in spaces for v in (s.likeness.fused, s.likeness.isolated) if v.size), default=0
+        )
+        low = min(0.0, max(-1.0, math.floor(lowest * 5) / 5))
+        self.similarity = np.linspace(low, 1.0, BINS + 1)
+
+    def edges(self) -> dict[str, Any]:
+        return {
+            "costs": {name: [0.0, float(edges[-1])] for name, edges in self.costs.items()},
+            "similarity": [float(self.similarity[0]), 1.0],
+        }
+
+    def of(self, spaces: Sequence[SpacePoint], name: str) -> dict[str, list[int]]:
+        """Counts of costs, and of similarities of what is fused and what is isolated, in some spaces together."""
+        costs, fused, isolated = (
+            np.concatenate([np.empty(0), *(getattr(s.likeness, part) for s in spaces)])
+            for part in ("costs", "fused", "isolated")
+        )
+        return {
+            "costs": _counts(costs, self.costs[name]),
+            "alike": _counts(fused, self.similarity),
+            "apart": _counts(isolated, self.similarity),
+        }
+
+
+def _cost_edges(spaces: Iterable[SpacePoint]) -> Floats:
+    largest = max((float(s.likeness.costs.max()) for s in spaces if s.likeness.costs.size), default=1.0)
+    return np.linspace(0.0, largest or 1.0, BINS + 1)
+
+
+def _counts(values: Floats, edges: Floats) -> list[int]:
+    """One count per bin; nothing where there is nothing to count."""
+    if not values.size:
+        return []
+    return [int(n) for n in np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]]
+
+
+def _detail(point: Point, bins: _Bins) -> dict[str, Any]:
+    free = [s for s in point.spaces if s.summary.kind != "rigid"]
+    return {
+        "all": bins.of(free, ALL),
+        "spaces": [
+            {
+                "name": s.summary.name,
+                "kind": s.summary.kind,
+                "before": s.summary.before,
+                "after": s.summary.after,
+                "fused": s.summary.fused,
+                "isolated": list(s.summary.isolated),
+                "combined": s.summary.combined,
+                "deleted": s.summary.deleted,
+                "cost": float(f"{s.summary.cost:.5g}"),
+                **bins.of([s], s.summary.name),
+            }
+            for s in free
+        ],
+    }

@@ -1,0 +1,121 @@
+"""One network of a frontier, measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..fusion import SpaceSummary
+from ..kernels.coupling import Floats
+
+ROUNDING = 1e-6  # of a score: the same sum in another order
+Kind = Literal["parent", "ensemble", "fused"]
+
+
+@dataclass(frozen=True, eq=False)
+class Likeness:
+    """How alike channels of a space are: each of another model, with its counterpart in the last model.
+
+    Attributes:
+        costs: (p,) what the matching paid for each fused pair, in the units of the features; empty for methods that do
+            not match pairs.
+        fused: (p,) similarity of each fused pair, −1 … 1: the correlation of activations where there is data, else the
+            cosine of the weights that write and read the channels.
+        isolated: (q,) the same for channels that stay apart and the counterpart they would have had.
+    """
+
+    costs: Floats
+    fused: Floats
+    isolated: Floats
+
+    @classmethod
+    def unknown(cls) -> Likeness:
+        return cls(np.empty(0), np.empty(0), np.empty(0))
+
+
+@dataclass(frozen=True, eq=False)
+class SpacePoint:
+    """One space of a fused network: what became of its channels, and how alike they were."""
+
+    summary: SpaceSummary
+    likeness: Likeness
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One network, measured.
+
+    Attributes:
+        kind: "parent", "ensemble" (outputs mixed) or "fused".
+        method: the name of the parent, "ensemble", or the method that fused.
+        alpha: the isolated share; None where it is not one number.
+        mix: the share of each model.
+        score: what `evaluate` gave, larger is better; None where the network could not be made or measured.
+        effective: parameters without the zero blocks.
+        dense: all parameters.
+        ratio: effective parameters relative to the last model.
+        seconds: spent on fusing (and refitting), without the evaluation.
+        features: what channels were compared by.
+        cost: of the matching or clustering, over all spaces.
+        sweeps, converged: of the alignment.
+        spaces: what became of the channels, in the order of computation.
+        error: why there is no score.
+    """
+
+    kind: Kind
+    method: str
+    alpha: float | None
+    mix: tuple[float, ...]
+    score: float | None = None
+    effective: int | None = None
+    dense: int | None = None
+    ratio: float | None = None
+    seconds: float = 0.0
+    features: str | None = None
+    cost: float | None = None
+    sweeps: int | None = None
+    converged: bool | None = None
+    spaces: tuple[SpacePoint, ...] = ()
+    error: str | None = None
+
+    @property
+    def fused(self) -> int:
+        """Channels of all spaces that several models share."""
+        return sum(s.summary.fused for s in self.spaces)
+
+    @property
+    def isolated(self) -> int:
+        """Channels of all spaces that one model has for itself."""
+        return sum(sum(s.summary.isolated) for s in self.spaces)
+
+    def __repr__(self) -> str:
+        alpha = "" if self.alpha is None else f", alpha={self.alpha:g}"
+        found = f"failed: {self.error}" if self.score is None else f"score {self.score:.4g}, {self.ratio:.2f}×"
+        return f"Point({self.method}{alpha}, mix={mix_text(self.mix)}, {found})"
+
+
+def mix_text(mix: tuple[float, ...]) -> str:
+    """The shares as people write them, 0.5 : 0.5."""
+    return " : ".join(f"{round(share, 3):g}" for share in mix)
+
+
+def pareto(points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """The points that no other beats: none is as small and better, or as good and smaller. By size.
+
+    Scores that differ by rounding are equal: a larger network must gain more than that.
+    """
+    known = [(p.effective, p.score, p) for p in points if p.score is not None and p.effective is not None]
+    front: list[Point] = []
+    best, at = float("-inf"), -1
+    for size, score, point in sorted(known, key=lambda found: (found[0], -found[1])):
+        if score > _more_than(best) or (size == at and score == best):
+            front.append(point)
+            best, at = score, size
+    return tuple(front)
+
+
+def _more_than(score: float) -> float:
+    return score + ROUNDING * abs(score) if math.isfinite(score) else score

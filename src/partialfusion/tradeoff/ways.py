@@ -1,0 +1,137 @@
+"""The grid of a frontier: ways to fuse, each at every size and every mix it knows."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import api
+from ..checks import check_mix
+from ..errors import OptionError
+from ..recipe import COUPLING, Method, resolve
+
+Methods = Sequence[Method] | Mapping[str, Mapping[str, Any]]
+
+# Options of `fuse` that are the same for the whole frontier.
+COMMON = {"models", "example_inputs", "mix", "data", "blueprint", "check", "seed", "progress"}
+SIZES = ("alpha", "budget")  # a way that says its size is measured at that size alone
+
+
+@dataclass(frozen=True)
+class Way:
+    """A name and options of `fuse`.
+
+    Attributes:
+        name: in tables and on the page.
+        options: beside those that the whole frontier shares.
+        alphas: the sizes it is measured at; None is the size that its options say.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    alphas: tuple[float | None, ...]
+
+    def at(self, alpha: float | None) -> dict[str, Any]:
+        """Options of `fuse` for one size."""
+        return dict(self.options) if alpha is None else {**self.options, "alpha": alpha}
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One network to make."""
+
+    way: Way
+    alpha: float | None
+    mix: tuple[float, ...]
+
+    @property
+    def said_alpha(self) -> float | None:
+        """The one number that says its size, whoever said it."""
+        said = self.way.options.get("alpha") if self.alpha is None else self.alpha
+        return float(said) if isinstance(said, (int, float)) else None
+
+
+def combinations(ways: Sequence[Way], mixes: Sequence[tuple[float, ...]]) -> Iterator[Combination]:
+    """Way after way, from small to large."""
+    for way in ways:
+        for alpha in way.alphas:
+            for mix in mixes:
+                yield Combination(way, alpha, mix)
+
+
+def ways_of(methods: Methods, alphas: Sequence[float], shared: Mapping[str, Any], *, has_data: bool) -> list[Way]:
+    """The ways that a user's methods mean, checked before anything is computed.
+
+    Args:
+        methods: names or objects as `fuse` takes them, or a mapping from names to options of `fuse`.
+        alphas: sizes for the methods that can leave a part of a space isolated; the others are measured at alpha=0.
+        shared: options of `fuse` that a way may replace.
+        has_data: whether there is data.
+    """
+    if isinstance(methods, str) or not isinstance(methods, (Sequence, Mapping)):
+        raise OptionError(f"methods={methods!r} must be a list of methods, or a mapping from names to options of fuse")
+    if isinstance(methods, Mapping):
+        given = {str(name): _own(name, options) for name, options in methods.items()}
+    else:
+        given = {method if isinstance(method, str) else str(method): {"method": method} for method in methods}
+    if not given:
+        raise OptionError("methods is empty: give at least one, such as ('partial-ot',)")
+    sizes = sizes_of(alphas)
+    return [_way(name, {**shared, **options}, sizes, has_data) for name, options in given.items()]
+
+
+def sizes_of(alphas: Sequence[float]) -> tuple[float, ...]:
+    """The alphas in order, each once."""
+    if not isinstance(alphas, Sequence) or not alphas:
+        raise OptionError(f"alphas={alphas!r} must be a list of one or more numbers from 0 to 1")
+    for alpha in alphas:
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+            raise OptionError(
+                f"alphas: {alpha!r} is not a share from 0 to 1; for a size of its own per space give methods as a "
+                "mapping: {'name': {'alpha': {…}}}"
+            )
+    return tuple(sorted({float(alpha) for alpha in alphas}))
+
+
+def mixes_of(mixes: Sequence[Any] | None, models: int) -> tuple[tuple[float, ...], ...]:
+    """The mixes, each once; for two models a number is the share of the first. Default: equal shares."""
+    if mixes is None:
+        return (check_mix(None, models),)
+    if isinstance(mixes, str) or not isinstance(mixes, Sequence) or not mixes:
+        raise OptionError(f"mixes={mixes!r} must be a list of mixes, each with one share for each model")
+    found = []
+    for mix in mixes:
+        number = isinstance(mix, (int, float)) and not isinstance(mix, bool)
+        if number and models == 2 and math.isfinite(mix):
+            mix = (mix, 1.0 - mix)
+        found.append(check_mix(mix, models))
+    return tuple(dict.fromkeys(found))
+
+
+def _own(name: Any, options: Any) -> dict[str, Any]:
+    """A way's own options, of which each must be one of `fuse`."""
+    if not isinstance(options, Mapping):
+        raise OptionError(f"methods[{name!r}] is {options!r}: give options of fuse, such as {{'method': 'partial-ot'}}")
+    known = [option for option in inspect.signature(api.fuse).parameters if option not in COMMON]
+    for option in options:
+        if option not in known:
+            raise OptionError(f"methods[{name!r}]: {option!r} is not an option here: choose from {', '.join(known)}")
+    return dict(options)
+
+
+def _way(name: str, options: dict[str, Any], alphas: tuple[float, ...], has_data: bool) -> Way:
+    options.setdefault("method", "partial-ot")
+    defaults = {"features": "auto", "site": "auto", "align": "fixed-point", "norm": "auto", "convention": "value"}
+    asked = {key: options.get(key, default) for key, default in (defaults | {"refit": False}).items()}
+    recipe = resolve(method=options["method"], alpha=None, keep=None, mix=(), seed=0, has_data=has_data, **asked)
+    if any(size in options for size in SIZES):
+        return Way(name, options, (None,))
+    return Way(name, options, alphas if recipe.partial else (0.0,))
+
+
+def matches_pairs(method: str) -> bool:
+    """Whether a method of a recipe couples channels of the models, instead of pruning their union."""
+    return method in COUPLING
