@@ -111,6 +111,18 @@ def test_keys_go_from_network_to_network(desktop: Tab) -> None:
     assert chosen(desktop) == seen[-2] == desktop.run("+document.activeElement.dataset.number")
 
 
+def test_a_window_of_another_size_keeps_the_focus(desktop: Tab) -> None:
+    desktop.run("document.querySelector('.mark[tabindex=\"0\"]').focus()")
+    focused = desktop.run("+document.activeElement.dataset.number")
+    wide = desktop.run("document.querySelector('#chart svg').viewBox.baseVal.width")
+    desktop.show(700, 800)
+    desktop.settle()
+    desktop.settle()
+    assert desktop.run("document.querySelector('#chart svg').viewBox.baseVal.width") < wide
+    assert desktop.run("+document.activeElement.dataset.number") == focused
+    assert desktop.run("document.querySelector('.tip').hidden") is False
+
+
 def test_toggles_take_networks_away_and_bring_them_back(desktop: Tab) -> None:
     def shown() -> list[int]:
         return sorted(desktop.run("[...document.querySelectorAll('.mark')].map((m) => +m.dataset.number)"))
@@ -268,5 +280,5 @@ def test_text_and_colours_stand_out(tab: Tab, page: Path, scheme: str) -> None:
         ("soft", "accent-soft"),
     ):
         assert contrast(ink, ground) >= 4.5, (ink, ground)
-    for ink in ("accent", "front", "fused", *(f"m{k}" for k in range(8)), *(f"s{k}" for k in range(6))):
+    for ink in ("accent", "front", "fused", "rest", *(f"m{k}" for k in range(8)), *(f"s{k}" for k in range(6))):
         assert contrast(ink, "card") >= 3, ink

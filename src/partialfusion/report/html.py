@@ -20,7 +20,7 @@ def frontier_page(content: Mapping[str, Any]) -> str:
             `models` (names); `mixes` (each `text` and `shares`); `points` (each `kind`, `method`, `alpha`, `mix` (a
             number of a mix), `score`, `effective`, `dense`, `ratio`, `seconds`, `features`, `converged`, `pareto`,
             `error`, `detail` (a number of a detail)); `details` (each `all` and `spaces`, with counts of channels and
-            of histograms); `bins` (the ends of the histograms: `costs` per space, "" for all, and `similarity`).
+            of histograms); `bins` (ends of the histograms: `costs` by method and space, "" for all, and `similarity`).
     """
     parts = {
         "title": html.escape(content["title"]),

@@ -23,7 +23,7 @@ def content(frontier: Frontier, title: str) -> dict[str, Any]:
     """What `report.html.frontier_page` takes.
 
     Points refer to their details by number: fusions that differ in the mix alone share them, and so does the page.
-    Histograms of one space have the same bins in all points, so that they can be compared.
+    Histograms of one space have the same bins at all sizes and mixes of a method, so that they can be compared.
     """
     bins = _Bins(frontier.points)
     details = _Distinct()
@@ -77,13 +77,15 @@ class _Distinct:
 
 
 class _Bins:
-    """Edges of the histograms: of costs for every space and for all together, of similarities one for all."""
+    """Edges of the histograms: of similarities one for all; of costs for every method, whose units are its own, and
+    there for every space and for all together."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         spaces = [s for p in points for s in p.spaces]
-        self.costs = {ALL: _cost_edges(spaces)}
-        for name in dict.fromkeys(s.summary.name for s in spaces):
-            self.costs[name] = _cost_edges([s for s in spaces if s.summary.name == name])
+        self.costs = {
+            method: _cost_edges([s for p in points if p.method == method for s in p.spaces])
+            for method in dict.fromkeys(p.method for p in points if p.spaces)
+        }
         lowest = min(
             (float(v.min()) for s in spaces for v in (s.likeness.fused, s.likeness.isolated) if v.size), default=0
         )
@@ -92,26 +94,35 @@ class _Bins:
 
     def edges(self) -> dict[str, Any]:
         return {
-            "costs": {name: [0.0, float(edges[-1])] for name, edges in self.costs.items()},
+            "costs": {
+                method: {space: [0.0, float(edges[-1])] for space, edges in own.items()}
+                for method, own in self.costs.items()
+            },
             "similarity": [float(self.similarity[0]), 1.0],
         }
 
-    def of(self, spaces: Sequence[SpacePoint], name: str) -> dict[str, list[int]]:
+    def of(self, spaces: Sequence[SpacePoint], method: str, name: str) -> dict[str, list[int]]:
         """Counts of costs, and of similarities of what is fused and what is isolated, in some spaces together."""
         costs, fused, isolated = (
             np.concatenate([np.empty(0), *(getattr(s.likeness, part) for s in spaces)])
             for part in ("costs", "fused", "isolated")
         )
         return {
-            "costs": _counts(costs, self.costs[name]),
+            "costs": _counts(costs, self.costs[method][name]),
             "alike": _counts(fused, self.similarity),
             "apart": _counts(isolated, self.similarity),
         }
 
 
-def _cost_edges(spaces: Iterable[SpacePoint]) -> Floats:
-    largest = max((float(s.likeness.costs.max()) for s in spaces if s.likeness.costs.size), default=1.0)
-    return np.linspace(0.0, largest or 1.0, BINS + 1)
+def _cost_edges(spaces: Iterable[SpacePoint]) -> dict[str, Floats]:
+    """Space → edges from zero to its largest cost; all spaces together to the largest of all."""
+    largest = {ALL: 0.0}
+    for space in spaces:
+        costs, name = space.likeness.costs, space.summary.name
+        own = float(costs.max()) if costs.size else 0.0
+        largest[name] = max(largest.get(name, 0.0), own)
+        largest[ALL] = max(largest[ALL], own)
+    return {name: np.linspace(0.0, most or 1.0, BINS + 1) for name, most in largest.items()}
 
 
 def _counts(values: Floats, edges: Floats) -> list[int]:
@@ -124,7 +135,7 @@ def _counts(values: Floats, edges: Floats) -> list[int]:
 def _detail(point: Point, bins: _Bins) -> dict[str, Any]:
     free = [s for s in point.spaces if s.summary.kind != "rigid"]
     return {
-        "all": bins.of(free, ALL),
+        "all": bins.of(free, point.method, ALL),
         "spaces": [
             {
                 "name": s.summary.name,
@@ -136,7 +147,7 @@ def _detail(point: Point, bins: _Bins) -> dict[str, Any]:
                 "combined": s.summary.combined,
                 "deleted": s.summary.deleted,
                 "cost": float(f"{s.summary.cost:.5g}"),
-                **bins.of([s], s.summary.name),
+                **bins.of([s], point.method, s.summary.name),
             }
             for s in free
         ],

@@ -41,8 +41,10 @@ function drawChart(holder, state, on) {
   drawAxes(svg, { x, y: down, x0, x1, y0, y1, width, height, room, narrow });
   drawLines(svg, points, state, x, y);
   drawMarks(svg, points, state, on, x, y, (p) => down(p.score) > height - room.bottom);
-  drawLabels(svg, points, x, y, width, room, narrow);
+  drawLabels(svg, points, x, y, width, room);
+  const focused = holder.contains(document.activeElement) ? document.activeElement.dataset.number : null;
   holder.replaceChildren(svg);
+  if (focused) svg.querySelector(`[data-number="${focused}"]`)?.focus({ preventScroll: true });
 }
 
 function drawAxes(svg, { x, y, x0, x1, y0, y1, width, height, room, narrow }) {
@@ -105,7 +107,7 @@ function drawMarks(svg, points, state, on, x, y, isBelow) {
   drawn.forEach((mark, k) => mark.addEventListener("keydown", (event) => {
     const next = { ArrowRight: k + 1, ArrowUp: k + 1, ArrowLeft: k - 1, ArrowDown: k - 1, Home: 0, End: drawn.length - 1 }[event.key];
     if (next !== undefined) { event.preventDefault(); drawn[Math.min(Math.max(next, 0), drawn.length - 1)].focus(); }
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); on.choose(byPlace[k].number); $("chart").querySelector(`[data-number="${byPlace[k].number}"]`)?.focus(); }
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); on.choose(byPlace[k].number); }
     if (event.key === "Escape") on.hide();
   }));
   const last = drawn.filter((mark) => mark.classList.contains("chosen"));
@@ -113,7 +115,7 @@ function drawMarks(svg, points, state, on, x, y, isBelow) {
 }
 
 // Names stand beside parents and the best ensemble, moved apart where they would meet.
-function drawLabels(svg, points, x, y, width, room, narrow) {
+function drawLabels(svg, points, x, y, width, room) {
   const best = points.filter((p) => p.kind === "ensemble").sort((a, b) => b.score - a.score).slice(0, 1);
   const parents = points.filter((p) => p.kind === "parent");
   const placed = [];

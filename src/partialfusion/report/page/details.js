@@ -57,7 +57,7 @@ function drawBars(holder, legend, detail, chosen, choose) {
   }));
 }
 
-function drawHistograms(holder, detail, chosen) {
+function drawHistograms(holder, detail, method, chosen) {
   const found = detail && (chosen ? detail.spaces.find((s) => s.name === chosen) : detail.all);
   if (!found || !(found.costs.length || found.alike.length || found.apart.length)) {
     const why = detail ? "Nothing was matched here, so there is nothing to compare." : "This network was not fused.";
@@ -67,11 +67,10 @@ function drawHistograms(holder, detail, chosen) {
   const figures = [];
   if (found.alike.length || found.apart.length) {
     figures.push(histogram(holder, "Similarity of counterparts", "1 is the same, 0 unrelated", data.bins.similarity, [
-      { counts: found.alike, colour: "var(--fused)", name: "fused" }, { counts: found.apart, colour: "var(--s0)", name: "isolated" }]));
+      { counts: found.alike, colour: "var(--fused)", name: "fused" }, { counts: found.apart, colour: "var(--rest)", name: "isolated" }]));
   }
   if (found.costs.length) {
-    const ends = data.bins.costs[chosen] ?? data.bins.costs[""];
-    figures.push(histogram(holder, "Matching cost of fused pairs", "what the alignment paid for each", ends, [{ counts: found.costs, colour: "var(--fused)", name: "fused pairs" }]));
+    figures.push(histogram(holder, "Matching cost of fused pairs", "what the alignment paid for each", data.bins.costs[method][chosen], [{ counts: found.costs, colour: "var(--fused)", name: "fused pairs" }]));
   }
   holder.replaceChildren(...figures);
 }

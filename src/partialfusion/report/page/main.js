@@ -51,7 +51,7 @@ function draw() {
   const pickSpace = (name) => { state.space = name; draw(); [...document.querySelectorAll(".bar")].find((bar) => bar.querySelector(".name").textContent === name)?.focus(); };
   drawBars($("bars"), $("bars-legend"), detail, state.space, pickSpace);
   drawSpaces(detail);
-  drawHistograms($("histograms"), detail, state.space);
+  drawHistograms($("histograms"), detail, point.method, state.space);
   for (const row of document.querySelectorAll("tr[data-point]")) {
     row.classList.toggle("chosen", +row.dataset.point === state.chosen);
     row.setAttribute("aria-current", +row.dataset.point === state.chosen);
@@ -149,7 +149,7 @@ function start() {
   }
   for (const section of document.querySelectorAll("[data-needs-script]")) section.hidden = false;
   draw();
-  let width = 0;
+  let width = $("chart").clientWidth;
   new ResizeObserver(() => {
     if ($("chart").clientWidth === width) return;
     width = $("chart").clientWidth;
