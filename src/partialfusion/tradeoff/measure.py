@@ -22,9 +22,9 @@ from ..kernels import Convention
 from ..progress import Listener, listening
 from ..recipe import Align, Features, NormRule
 from .ensemble import OutputMix
-from .frontier import Frontier
 from .pairs import PairReader
 from .point import Likeness, Point, SpacePoint, mix_text
+from .result import Frontier
 from .scoring import Evaluate, Scorer
 from .ways import Combination, Methods, combinations, mixes_of, ways_of
 

@@ -13,7 +13,7 @@ from ..kernels.coupling import Floats
 from .point import Point, SpacePoint, mix_text
 
 if TYPE_CHECKING:
-    from .frontier import Frontier
+    from .result import Frontier
 
 BINS = 24
 ALL = ""  # the name of all spaces together
