@@ -1,30 +1,29 @@
-"""The main flow: trace, choose a plan, operate, set the statistics."""
+"""What users call: trace, fuse, prune, refit."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-import torch
 from torch import nn
 
-from .align import couple_models
-from .blueprint import Blueprint, as_inputs, named_tensors, run, trace_labels
-from .budget import Budget, spender
-from .checks import check_alpha, check_keep, check_mix, check_models, check_tensors, conformed
+from .blueprint import Blueprint, as_inputs
+from .budget import Budget
+from .checks import check_mix, check_models, check_tensors
 from .data import Batches
-from .errors import DataError, OptionError, VerificationError
+from .errors import DataError, OptionError
 from .features import Site
+from .flow import Flow, refit_result, traced
 from .fusion import Fusion
-from .kernels import Convention, Plan
+from .kernels import Convention
+from .mix_search import best_mix
 from .progress import Listener, listening
 from .pruning import PruningMethod
-from .pruning.union import prune_union
-from .recipe import Align, Alpha, Features, Keep, Method, NormRule, PruningName, Recipe, resolve, ridge_of
-from .surgery import RIDGE, ResizeError, analytic, apply, count, recalibrate, refit_model, verify
-from .surgery.verify import close
+from .recipe import Align, Alpha, Features, Keep, Method, NormRule, PruningName, resolve, ridge_of
+from .scoring import Evaluate, Scorer
+from .surgery import RIDGE
 
 
 def trace(model: nn.Module, example_inputs: Any, *, check: bool = True, seed: int = 0) -> Blueprint:
@@ -36,10 +35,7 @@ def trace(model: nn.Module, example_inputs: Any, *, check: bool = True, seed: in
         check: verify on numbers that channels can be moved and spaces widened, and demote those that cannot.
         seed: of the checks.
     """
-    check_tensors(model, "the model")
-    inputs = as_inputs(example_inputs)
-    blueprint = trace_labels(model, inputs)
-    return verify(model, inputs, blueprint, seed) if check else blueprint
+    return traced(model, as_inputs(example_inputs), check=check, seed=seed)
 
 
 def fuse(
@@ -48,7 +44,8 @@ def fuse(
     *,
     alpha: Alpha | None = None,
     budget: float | Budget | None = None,
-    mix: Sequence[float] | None = None,
+    mix: Sequence[float] | Literal["auto"] | None = None,
+    evaluate: Evaluate | None = None,
     method: Method = "partial-ot",
     features: Features = "auto",
     site: Site = "auto",
@@ -74,7 +71,11 @@ def fuse(
         budget: instead of alpha, how large the result may be: effective parameters relative to the last model, such as
             1.3, or pf.Budget(params=…, flops=…, channels=…). Every space gets an alpha of its own: channels stay apart
             where that saves most of the matching cost per parameter.
-        mix: the share of each model, summing to one. Default: equal shares.
+        mix: the share of each model, summing to one; or "auto": the shares that score best are looked for, and
+            `mixing` of the result tells what was measured. Default: equal shares.
+        evaluate: what scores a model for mix="auto": batches of (input, label), for accuracy; or a function of a model
+            that gives a number, larger is better, or a tensor of one number for each sample. Use images that were used
+            neither for training nor for testing.
         method: "average" (channel i with channel i), "permutation" (Git Re-Basin's weight matching), "ot" (optimal
             transport), "partial-ot" (the most similar channels are fused, the rest stay isolated); or generalised
             pruning of the ensemble: "cluster" (similar channels of any model become one), "zip" (the most correlated
@@ -98,6 +99,10 @@ def fuse(
     check_models(models)
     if budget is not None and alpha is not None:
         raise OptionError("alpha and budget exclude each other: a budget finds an alpha for every space")
+    if (mix == "auto") != (evaluate is not None):
+        raise OptionError(
+            "mix='auto' and evaluate=… go together: pass labelled batches or a function of a model, with mix='auto'"
+        )
     inputs = as_inputs(example_inputs)
     batches = Batches.of(data, len(inputs))
     recipe = resolve(
@@ -109,14 +114,17 @@ def fuse(
         convention=convention,
         alpha=alpha,
         keep=None,
-        mix=check_mix(mix, len(models)),
+        mix=check_mix(None if mix == "auto" else mix, len(models)),
         seed=seed,
         refit=refit,
         has_data=batches is not None,
     )
+    bound = None if budget is None else Budget.of(budget)
+    scorer = None if evaluate is None else Scorer.of(evaluate, len(inputs))
     with listening(progress) as listener:
-        bound = None if budget is None else Budget.of(budget)
-        return _reduced(models, inputs, batches, recipe, blueprint, listener, bound, check=check, exact=norm == "auto")
+        flow = Flow(models, inputs, batches, listener, check=check, exact=norm == "auto")
+        reduced = flow.reduce(recipe, blueprint, bound)
+        return reduced.fusion if scorer is None else best_mix(flow, reduced, scorer)
 
 
 def prune(
@@ -181,9 +189,10 @@ def prune(
         refit=refit,
         has_data=batches is not None,
     )
+    bound = None if budget is None else Budget.of(budget)
     with listening(progress) as listener:
-        bound = None if budget is None else Budget.of(budget)
-        return _reduced([model], inputs, batches, recipe, blueprint, listener, bound, check=check, exact=norm == "auto")
+        flow = Flow([model], inputs, batches, listener, check=check, exact=norm == "auto")
+        return flow.reduce(recipe, blueprint, bound).fusion
 
 
 def refit(
@@ -209,125 +218,5 @@ def refit(
         raise DataError("refit needs data: pass batches of inputs (labels are not used)")
     model = copy.deepcopy(result.model)
     with listening(progress) as listener:
-        _refit(result, model, batches, ridge_of(ridge), listener)
+        refit_result(result, model, batches, ridge_of(ridge), listener)
     return replace(result, model=model, recipe=replace(result.recipe, refit=ridge))
-
-
-def _reduced(
-    models: Sequence[nn.Module],
-    inputs: tuple[Any, ...],
-    batches: Batches | None,
-    recipe: Recipe,
-    blueprint: Blueprint | None,
-    listener: Listener,
-    budget: Budget | None,
-    *,
-    check: bool,
-    exact: bool,
-) -> Fusion:
-    """The union of the models reduced as the recipe says; `exact` leaves statistics alone where nothing is reduced."""
-    if blueprint is None:
-        listener("tracing", 0.0)
-        blueprint = trace(models[-1], inputs, check=check, seed=recipe.seed)
-    spending = None
-    if budget is not None:
-        listener("allocating the budget", 0.0)
-        spending = spender(models, blueprint, inputs, batches, recipe, budget)
-        recipe = spending.recipe(recipe)
-    wanted = _shares(blueprint, recipe)
-    while True:
-        blueprints = conformed(models, blueprint, inputs, equal=recipe.needs_equal_widths)
-        shares = {s.name: wanted[s.name] for s in blueprint if s.kind == "elastic"}
-        plan = _plan(models, blueprints, shares, batches, recipe, listener)
-        if spending is not None and not spending.holds(plan):
-            spending = spending.tighter(plan)
-            recipe = spending.recipe(recipe)
-            wanted = _shares(blueprint, recipe)
-            continue
-        try:
-            operated = apply(models, blueprints, plan, inputs)
-            break
-        except ResizeError as error:
-            blueprint = _without(blueprint, error, models[-1], inputs, recipe.seed)
-    whole = all(share == 1.0 for share in shares.values())
-    if recipe.norm == "recalibrate" and blueprint.norms and batches is not None and not (whole and exact):
-        listener("measuring norm statistics", 1.0)
-        recalibrate(operated.model, blueprint, batches)
-    else:
-        analytic(operated, models, blueprints, plan)
-        if check and whole:
-            _check_ensemble(operated.model, models, recipe.mix, inputs, blueprint)
-    counted = count(operated, plan, models[-1])
-    plan = replace(plan, layout=operated.layout)
-    result = Fusion(operated.model, plan, tuple(blueprints), recipe, counted, tuple(models), len(inputs))
-    if recipe.refit and batches is not None and not whole:
-        _refit(result, operated.model, batches, recipe.refit, listener)
-    return result
-
-
-def _refit(result: Fusion, model: nn.Module, batches: Batches, ridge: float, listener: Listener) -> None:
-    """Fit a model, of the result's shapes and numbers, in place."""
-
-    def tell(layer: str, done: int, total: int) -> None:
-        listener(f"refitting {layer}", done / total)
-
-    listener("refitting", 0.0)
-    refit_model(
-        model, result.layout, result.sources, result.blueprints, result.plan, batches, ridge=ridge, on_progress=tell
-    )
-
-
-def _shares(blueprint: Blueprint, recipe: Recipe) -> dict[str, float]:
-    """Elastic space → the number the user gave: the isolated share, or for one model the share that is kept."""
-    if recipe.keep is not None:
-        return check_keep(recipe.keep, blueprint)
-    assert recipe.alpha is not None
-    return check_alpha(recipe.alpha, blueprint, partial=recipe.partial)
-
-
-def _plan(
-    models: Sequence[nn.Module],
-    blueprints: Sequence[Blueprint],
-    shares: Mapping[str, float],
-    batches: Batches | None,
-    recipe: Recipe,
-    listener: Listener,
-) -> Plan:
-    if recipe.pruning is None:
-        return couple_models(models, blueprints, shares, batches, recipe)
-    targets = {}
-    for space, share in shares.items():
-        *others, last = (b[space].width for b in blueprints)
-        kept = max(1, round(share * last))
-        targets[space] = kept if recipe.keep is not None else last + sum(round(share * n) for n in others)
-    return prune_union(models, blueprints, targets, batches, recipe, recipe.pruning, listener)
-
-
-def _without(
-    blueprint: Blueprint, error: ResizeError, model: nn.Module, inputs: tuple[Any, ...], seed: int
-) -> Blueprint:
-    """The blueprint with the spaces demoted that do not follow their width: found by the check, else as reported."""
-    verified = verify(model, inputs, blueprint, seed)
-    if any(a.kind != b.kind for a, b in zip(blueprint, verified, strict=True)):
-        return verified
-    return blueprint.demote(dict.fromkeys(error.spaces, error.why), "permutable")
-
-
-def _check_ensemble(
-    result: nn.Module,
-    models: Sequence[nn.Module],
-    mix: Sequence[float],
-    inputs: tuple[Any, ...],
-    blueprint: Blueprint,
-) -> None:
-    """With nothing averaged and nothing after the last weights, alpha=1 is the mix of the outputs."""
-    if blueprint.averaged or blueprint.bent or any(t.is_meta for t in named_tensors(result).values()):
-        return
-    outputs = [run(m, inputs) for m in models]
-    if not all(isinstance(o, torch.Tensor) for o in outputs):
-        return
-    expected = sum(w * o.to(outputs[-1].device) for w, o in zip(mix, outputs, strict=True))
-    if not close(run(result, inputs), expected):
-        raise VerificationError(
-            "the result at alpha=1 is not the mix of the models' outputs; please report the network that shows this"
-        )

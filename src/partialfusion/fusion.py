@@ -9,6 +9,7 @@ from torch import nn
 
 from .blueprint import Blueprint, Space
 from .kernels import Plan
+from .mixing import Mixing
 from .recipe import Recipe
 from .surgery import Count
 from .text import table
@@ -103,6 +104,7 @@ class Fusion:
         count: dense and effective parameters.
         sources: the models it was made of.
         inputs: how many inputs they take.
+        mixing: the mixes that were measured, where mix was "auto".
     """
 
     model: nn.Module
@@ -112,6 +114,7 @@ class Fusion:
     count: Count
     sources: tuple[nn.Module, ...]
     inputs: int = 1
+    mixing: Mixing | None = None
 
     @property
     def layout(self) -> Mapping[str, Space]:

@@ -19,3 +19,8 @@ def shorten(names: Sequence[str], most: int = 3) -> str:
     """The first few names, and how many more there are."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown}, +{len(names) - most}"
+
+
+def mix_text(mix: Sequence[float]) -> str:
+    """The shares as people write them, 0.5 : 0.5."""
+    return " : ".join(f"{round(share, 3):g}" for share in mix)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion import api
+from partialfusion import flow
+from partialfusion.scoring import Scorer
 from partialfusion.tradeoff import measure
 from zoo import ZOO, error, identical, snapshot
 
@@ -99,13 +100,14 @@ def test_the_sources_stay_and_the_blueprint_is_traced_once(
     models: list[nn.Module], x: Tensor, labelled: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traced = []
-    original = api.trace
+    original = measure.traced
 
     def trace(*args: Any, **options: Any) -> pf.Blueprint:
         traced.append(args)
         return original(*args, **options)
 
-    monkeypatch.setattr(api, "trace", trace)
+    monkeypatch.setattr(measure, "traced", trace)
+    monkeypatch.setattr(flow, "traced", trace)
     pair = [ZOO["vgg-bn"].model(seed).train() for seed in (0, 1)]
     before = [snapshot(m) for m in pair]
     images = ZOO["vgg-bn"].inputs()
@@ -114,9 +116,34 @@ def test_the_sources_stay_and_the_blueprint_is_traced_once(
     assert len(traced) == 1
     assert all(identical(state, model) for state, model in zip(before, pair, strict=True))
     assert all(module.training for model in pair for module in model.modules())
-    blueprint = original(models[1], x)
+    blueprint = pf.trace(models[1], x)
     pf.frontier(models[:2], x, evaluate=labelled, alphas=(0,), blueprint=blueprint, progress=False)
     assert len(traced) == 1
+
+
+def test_mixes_share_what_was_matched(
+    models: list[nn.Module], x: Tensor, labelled: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One search for every way and size, and yet the scores are those of `fuse` for every mix."""
+    searched = []
+    original = flow.Flow.reduce
+
+    def reduce(*args: Any) -> flow.Reduced:
+        searched.append(args)
+        return original(*args)
+
+    monkeypatch.setattr(flow.Flow, "reduce", reduce)
+    mixes, sizes = ((0.5, 0.5), (0.2, 0.8), (0.0, 1.0)), (0.0, 0.4)
+    found = pf.frontier(models[:2], x, evaluate=labelled, alphas=sizes, mixes=mixes, progress=False)
+    assert len(searched) == len(sizes)
+    monkeypatch.undo()
+    scorer = Scorer.of(labelled, 1)
+    fused = [p for p in found.points if p.kind == "fused"]
+    assert len(fused) == len(mixes) * len(sizes)
+    for point in fused:
+        expected = pf.fuse(models[:2], x, alpha=point.alpha, mix=point.mix)
+        assert point.score == scorer(expected.model)
+        assert point.effective == expected.count.effective
 
 
 def test_the_front_is_what_comparing_all_pairs_gives() -> None:
@@ -183,15 +210,15 @@ def test_a_search_that_was_interrupted_is_not_a_point(
     models: list[nn.Module], x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C ends a clustering early with the best found; a frontier must not show that as the method's result."""
-    original = api.fuse
+    original = flow.Flow.reduce
 
-    def fuse(*args: Any, progress: Any, **options: Any) -> pf.Fusion:
-        result = original(*args, progress=progress, **options)
-        for reduction in result.plan.values():
+    def reduce(*args: Any) -> flow.Reduced:
+        result = original(*args)
+        for reduction in result.fusion.plan.values():
             object.__setattr__(reduction, "converged", False)
         return result
 
-    monkeypatch.setattr(measure.api, "fuse", fuse)
+    monkeypatch.setattr(flow.Flow, "reduce", reduce)
     found = pf.frontier(models[:2], x, evaluate=lambda m: 0.0, methods=("zip",), alphas=(0.4,), progress=False)
     assert not found.complete
     assert {p.kind for p in found.points} == {"parent", "ensemble"}
@@ -238,6 +265,7 @@ def test_labels_of_positions_count_one_by_one(models: list[nn.Module]) -> None:
         ({"methods": ("partial-mud",)}, "partial-mud"),
         ({"methods": {"own": {"mixture": 1}}}, "'mixture' is not an option"),
         ({"methods": {"own": "ot"}}, "give options of fuse"),
+        ({"methods": {"own": {"alpha": 0.2, "budget": 1.2}}}, "exclude each other"),
         ({"mixes": ()}, "must be a list of mixes"),
         ({"mixes": ((0.5, 0.4),)}, "sum to one"),
         ({"mixes": ((0.5, 0.3, 0.2),)}, "3 shares for 2 models"),
@@ -249,9 +277,9 @@ def test_labels_of_positions_count_one_by_one(models: list[nn.Module]) -> None:
 def test_bad_options_are_named_before_anything_is_fused(
     models: list[nn.Module], x: Tensor, labelled: Batches, options: dict[str, Any], told: str, monkeypatch: Any
 ) -> None:
-    def fuse(*args: Any, **options: Any) -> None:
+    def reduce(*args: Any) -> None:
         raise AssertionError("fused")
 
-    monkeypatch.setattr(measure.api, "fuse", fuse)
+    monkeypatch.setattr(flow.Flow, "reduce", reduce)
     with pytest.raises(pf.FusionError, match=told):
         pf.frontier(models[:2], x, **{"evaluate": labelled, "progress": False, **options})

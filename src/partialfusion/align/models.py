@@ -12,7 +12,7 @@ from torch import nn
 from ..blueprint import Blueprint, named_tensors
 from ..errors import OptionError
 from ..features import Side, WeightCosts, activation_costs
-from ..kernels import Coupling, Plan, Reduction, merge
+from ..kernels import Coupled, Coupling, Draft
 from ..kernels.coupling import Floats
 from ..matching import couple, fused_count
 from ..recipe import Recipe
@@ -95,23 +95,18 @@ def couple_models(
     alphas: Mapping[str, float],
     batches: Iterable[tuple[Any, ...]] | None,
     recipe: Recipe,
-) -> Plan:
-    """The plan that fuses what is coupled; arguments as for `align_models`."""
+) -> Draft:
+    """What is coupled with what; arguments as for `align_models`."""
     alignments = align_models(models, blueprints, alphas, batches, recipe)
-    reductions: dict[str, Reduction] = {}
+    sweeps, converged = max(a.sweeps for a in alignments), all(a.converged for a in alignments)
+    matches = {}
     for space in blueprints[-1]:
         couplings = [a.couplings[space.name] for a in alignments]
         if alphas.get(space.name) == 1.0:
             couplings = [c.isolated() for c in couplings]
-        reductions[space.name] = merge(
-            couplings,
-            recipe.mix,
-            recipe.convention,
-            cost=sum(a.costs.get(space.name, 0.0) for a in alignments),
-            sweeps=max(a.sweeps for a in alignments),
-            converged=all(a.converged for a in alignments),
-        )
-    return Plan(reductions, recipe.mix, recipe.convention)
+        cost = sum(a.costs.get(space.name, 0.0) for a in alignments)
+        matches[space.name] = Coupled(couplings, recipe.convention, cost, sweeps, converged)
+    return Draft(matches, recipe.convention)
 
 
 def _in_order(widths: Mapping[str, tuple[int, int]]) -> dict[str, Coupling]:

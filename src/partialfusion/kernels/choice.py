@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,10 @@ class Choice:
         """All channels are transported onto k targets: (n × k) masses."""
         source, target = np.nonzero(plan > DUST * plan.max())
         return cls(target, source, plan[source, target], plan.shape[1], cost)
+
+    def scaled(self, by: Floats) -> Choice:
+        """The same with (n,) factors on the masses of the channels."""
+        return replace(self, mass=self.mass * by[self.source])
 
 
 def reduce_union(

@@ -1,4 +1,4 @@
-"""The plan of a generalised pruning: every space of the union reduced to the channels asked for."""
+"""The draft of a generalised pruning: every space of the union reduced to the channels asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..align import Alignment, align_models, check_numbers
 from ..blueprint import Blueprint, Space, named_tensors
 from ..features import Side, UnionFeatures, UnionSpace, union_moments
 from ..features.moments import Moments
-from ..kernels import Choice, KernelPair, Plan, Reduction, merge, reduce_union
+from ..kernels import Choice, Chosen, Coupled, Draft, KernelPair, Match
 from ..kernels.pair import frames
 from ..progress import Listener, silent
 from ..recipe import Recipe
@@ -29,7 +29,7 @@ def prune_union(
     recipe: Recipe,
     method: PruningMethod,
     listener: Listener = silent,
-) -> Plan:
+) -> Draft:
     """Reduce every elastic space of the union with the recipe's method.
 
     Spaces that are only permutable keep their width, so there channels of the models are matched one to one.
@@ -49,16 +49,16 @@ def prune_union(
     features, alignments = _features(models, blueprints, reduced, batches, recipe, method, listener)
     worlds = features.worlds
     search = Search(recipe.seed)
-    found: dict[str, Reduction] = {}
+    found: dict[str, Match] = {}
     for space in last:
-        own = widths[space.name]
+        own, world = widths[space.name], world_of(worlds, space)
         if space.name not in targets:
-            found[space.name] = _kept_width(space, alignments, recipe, world_of(worlds, space))
+            found[space.name] = _kept_width(space, alignments, recipe, world)
             continue
         search.on_progress = _progress(listener, space, reduced)
         choice = _choice(space, own, targets[space.name], features, recipe, method, search)
-        found[space.name] = reduce_union(choice, own, recipe.convention, world=world_of(worlds, space))
-    return Plan(found, recipe.mix, recipe.convention)
+        found[space.name] = Chosen(choice, recipe.mix, own, recipe.convention, world)
+    return Draft(found, recipe.convention)
 
 
 def union_spaces(
@@ -150,13 +150,12 @@ def world_of(worlds: Sequence[Mapping[str, KernelPair]], space: Space) -> list[K
     return [world[space.name] for world in worlds]
 
 
-def _kept_width(
-    space: Space, alignments: Sequence[Alignment], recipe: Recipe, world: Sequence[KernelPair]
-) -> Reduction:
+def _kept_width(space: Space, alignments: Sequence[Alignment], recipe: Recipe, world: Sequence[KernelPair]) -> Match:
     """A space that keeps its width: matched one to one, or in a single model left as it is."""
     if alignments:
-        return merge([a.couplings[space.name] for a in alignments], recipe.mix, recipe.convention)
-    return reduce_union(Choice.of_labels(np.arange(space.width), np.ones(space.width)), [space.width], world=world)
+        return Coupled([a.couplings[space.name] for a in alignments], recipe.convention)
+    whole = Choice.of_labels(np.arange(space.width), np.ones(space.width))
+    return Chosen(whole, recipe.mix, [space.width], recipe.convention, world)
 
 
 def _progress(listener: Listener, space: Space, reduced: Sequence[str]) -> Any:

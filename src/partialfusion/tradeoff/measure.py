@@ -11,22 +11,23 @@ from typing import Any
 
 from torch import nn
 
-from .. import api
 from ..blueprint import Blueprint, as_inputs, first_line
 from ..checks import check_models, conformed
 from ..data import Batches
 from ..errors import FusionError, OptionError
 from ..features import Site
+from ..flow import Flow, Reduced, traced
 from ..fusion import Fusion
 from ..kernels import Convention
 from ..progress import Listener, listening
 from ..recipe import Align, Features, NormRule
+from ..scoring import Evaluate, Scorer
+from ..text import mix_text
 from .ensemble import OutputMix
 from .pairs import PairReader
-from .point import Likeness, Point, SpacePoint, mix_text
+from .point import Likeness, Point, SpacePoint
 from .result import Frontier
-from .scoring import Evaluate, Scorer
-from .ways import Combination, Methods, combinations, mixes_of, ways_of
+from .ways import Combination, Methods, Way, combinations, mixes_of, ways_of
 
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -97,16 +98,16 @@ def frontier(
     inputs = as_inputs(example_inputs)
     batches = Batches.of(data, len(inputs))
     shared = {"features": features, "site": site, "align": align, "norm": norm, "convention": convention}
-    ways = ways_of(methods, alphas, shared | {"refit": refit}, has_data=batches is not None)
+    ways = ways_of(methods, alphas, shared | {"refit": refit}, seed=seed, has_data=batches is not None)
     shares = mixes_of(mixes, len(models))
     scorer = Scorer.of(evaluate, len(inputs), metric)
     called = _names(names, len(models))
     with listening(progress) as listener:
         if blueprint is None:
             listener("tracing", 0.0)
-            blueprint = api.trace(models[-1], inputs, check=check, seed=seed)
+            blueprint = traced(models[-1], inputs, check=check, seed=seed)
         conformed(models, blueprint, inputs, equal=False)
-        run = _Run(models, inputs, batches, blueprint, scorer, PairReader(models, batches) if details else None, seed)
+        run = _Run(models, inputs, batches, blueprint, scorer, PairReader(models, batches) if details else None)
         complete = run.measure(called, shares, list(combinations(ways, shares)), listener)
     return Frontier(tuple(run.points), called, scorer.name, complete)
 
@@ -123,7 +124,7 @@ def _names(names: Sequence[str] | None, models: int) -> tuple[str, ...]:
 
 @dataclass
 class _Run:
-    """The measuring of one frontier; `points` grows as networks are measured."""
+    """The measuring of one frontier; `points` grows as networks are measured, `matched` is what the last one used."""
 
     models: Sequence[nn.Module]
     inputs: tuple[Any, ...]
@@ -131,8 +132,8 @@ class _Run:
     blueprint: Blueprint
     scorer: Scorer
     reader: PairReader | None
-    seed: int
     points: list[Point] = field(default_factory=list)
+    matched: tuple[Way, float | None, Reduced] | None = None
 
     def measure(
         self,
@@ -204,19 +205,15 @@ class _Run:
             return _failed(point, error)
 
     def _fuse(self, one: Combination, tell: Listener) -> Fusion:
-        fusion = api.fuse(
-            self.models,
-            self.inputs,
-            mix=one.mix,
-            data=None if self.batches is None else self.batches.data,
-            blueprint=self.blueprint,
-            seed=self.seed,
-            progress=tell,
-            **one.way.at(one.alpha),
-        )
-        if fusion.recipe.pruning is not None and not fusion.plan.converged:
+        """The fusion that `fuse` gives; mixes of one way and size share what was matched, where mixes play no part."""
+        flow = Flow(self.models, self.inputs, self.batches, tell, check=True, exact=one.way.exact)
+        if self.matched and self.matched[:2] == (one.way, one.alpha) and one.recipe.pruning is None:
+            return flow.remix(self.matched[2], one.mix)
+        reduced = flow.reduce(one.recipe, self.blueprint, one.way.budget)
+        if one.recipe.pruning is not None and not reduced.fusion.plan.converged:
             raise KeyboardInterrupt  # a search that was stopped early is not what was asked for
-        return fusion
+        self.matched = one.way, one.alpha, reduced
+        return reduced.fusion
 
     def _described(self, fusion: Fusion) -> dict[str, Any]:
         summary = fusion.summary()

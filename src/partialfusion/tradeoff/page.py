@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..kernels.coupling import Floats
-from .point import Point, SpacePoint, mix_text
+from ..text import mix_text
+from .point import Point, SpacePoint
 
 if TYPE_CHECKING:
     from .result import Frontier

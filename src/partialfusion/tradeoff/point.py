@@ -10,6 +10,7 @@ import numpy as np
 
 from ..fusion import SpaceSummary
 from ..kernels.coupling import Floats
+from ..text import mix_text
 
 ROUNDING = 1e-6  # of a score: the same sum in another order
 Kind = Literal["parent", "ensemble", "fused"]
@@ -95,11 +96,6 @@ class Point:
         alpha = "" if self.alpha is None else f", alpha={self.alpha:g}"
         found = f"failed: {self.error}" if self.score is None else f"score {self.score:.4g}, {self.ratio:.2f}×"
         return f"Point({self.method}{alpha}, mix={mix_text(self.mix)}, {found})"
-
-
-def mix_text(mix: tuple[float, ...]) -> str:
-    """The shares as people write them, 0.5 : 0.5."""
-    return " : ".join(f"{round(share, 3):g}" for share in mix)
 
 
 def pareto(points: tuple[Point, ...]) -> tuple[Point, ...]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..errors import OptionError
 from ..runtime.files import StrPath, replacing
-from ..text import table
-from .point import Point, SpacePoint, mix_text, pareto
+from ..text import mix_text, table
+from .point import Point, SpacePoint, pareto
 
 
 @dataclass(frozen=True, repr=False, eq=False)

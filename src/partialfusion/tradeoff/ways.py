@@ -5,38 +5,38 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import api
+from ..budget import Budget
 from ..checks import check_mix
 from ..errors import OptionError
-from ..recipe import COUPLING, Method, resolve
+from ..recipe import COUPLING, Method, Recipe, resolve
 
 Methods = Sequence[Method] | Mapping[str, Mapping[str, Any]]
 
 # Options of `fuse` that are the same for the whole frontier.
-COMMON = {"models", "example_inputs", "mix", "data", "blueprint", "check", "seed", "progress"}
-SIZES = ("alpha", "budget")  # a way that says its size is measured at that size alone
+COMMON = {"models", "example_inputs", "mix", "evaluate", "data", "blueprint", "check", "seed", "progress"}
 
 
 @dataclass(frozen=True)
 class Way:
-    """A name and options of `fuse`.
+    """A name and what it means.
 
     Attributes:
         name: in tables and on the page.
-        options: beside those that the whole frontier shares.
-        alphas: the sizes it is measured at; None is the size that its options say.
+        recipe: the options, but for the mix and, where there are several, the size.
+        budget: the size, where the way says one so.
+        exact: leave norm statistics alone where nothing is reduced.
+        alphas: the sizes it is measured at; None is the one that it says itself.
     """
 
     name: str
-    options: Mapping[str, Any]
+    recipe: Recipe
+    budget: Budget | None
+    exact: bool
     alphas: tuple[float | None, ...]
-
-    def at(self, alpha: float | None) -> dict[str, Any]:
-        """Options of `fuse` for one size."""
-        return dict(self.options) if alpha is None else {**self.options, "alpha": alpha}
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,13 @@ class Combination:
     @property
     def said_alpha(self) -> float | None:
         """The one number that says its size, whoever said it."""
-        said = self.way.options.get("alpha") if self.alpha is None else self.alpha
+        said = None if self.way.budget else self.recipe.alpha
         return float(said) if isinstance(said, (int, float)) else None
+
+    @property
+    def recipe(self) -> Recipe:
+        recipe = replace(self.way.recipe, mix=self.mix)
+        return recipe if self.alpha is None else replace(recipe, alpha=self.alpha)
 
 
 def combinations(ways: Sequence[Way], mixes: Sequence[tuple[float, ...]]) -> Iterator[Combination]:
@@ -62,13 +67,16 @@ def combinations(ways: Sequence[Way], mixes: Sequence[tuple[float, ...]]) -> Ite
                 yield Combination(way, alpha, mix)
 
 
-def ways_of(methods: Methods, alphas: Sequence[float], shared: Mapping[str, Any], *, has_data: bool) -> list[Way]:
+def ways_of(
+    methods: Methods, alphas: Sequence[float], shared: Mapping[str, Any], *, seed: int, has_data: bool
+) -> list[Way]:
     """The ways that a user's methods mean, checked before anything is computed.
 
     Args:
         methods: names or objects as `fuse` takes them, or a mapping from names to options of `fuse`.
         alphas: sizes for the methods that can leave a part of a space isolated; the others are measured at alpha=0.
         shared: options of `fuse` that a way may replace.
+        seed: of the search in generalised pruning.
         has_data: whether there is data.
     """
     if isinstance(methods, str) or not isinstance(methods, (Sequence, Mapping)):
@@ -80,7 +88,7 @@ def ways_of(methods: Methods, alphas: Sequence[float], shared: Mapping[str, Any]
     if not given:
         raise OptionError("methods is empty: give at least one, such as ('partial-ot',)")
     sizes = sizes_of(alphas)
-    return [_way(name, {**shared, **options}, sizes, has_data) for name, options in given.items()]
+    return [_way(name, {**shared, **options}, sizes, seed, has_data) for name, options in given.items()]
 
 
 def sizes_of(alphas: Sequence[float]) -> tuple[float, ...]:
@@ -122,14 +130,16 @@ def _own(name: Any, options: Any) -> dict[str, Any]:
     return dict(options)
 
 
-def _way(name: str, options: dict[str, Any], alphas: tuple[float, ...], has_data: bool) -> Way:
-    options.setdefault("method", "partial-ot")
-    defaults = {"features": "auto", "site": "auto", "align": "fixed-point", "norm": "auto", "convention": "value"}
-    asked = {key: options.get(key, default) for key, default in (defaults | {"refit": False}).items()}
-    recipe = resolve(method=options["method"], alpha=None, keep=None, mix=(), seed=0, has_data=has_data, **asked)
-    if any(size in options for size in SIZES):
-        return Way(name, options, (None,))
-    return Way(name, options, alphas if recipe.partial else (0.0,))
+def _way(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed: int, has_data: bool) -> Way:
+    defaults: dict[str, Any] = {"method": "partial-ot", "alpha": None, "refit": False}
+    defaults |= {"features": "auto", "site": "auto", "align": "fixed-point", "norm": "auto", "convention": "value"}
+    asked = {key: options.get(key, default) for key, default in defaults.items()}
+    recipe = resolve(keep=None, mix=(), seed=seed, has_data=has_data, **asked)
+    alpha, budget = asked["alpha"], options.get("budget")
+    if alpha is not None and budget is not None:
+        raise OptionError(f"methods[{name!r}]: alpha and budget exclude each other")
+    sizes = (None,) if alpha is not None or budget is not None else alphas if recipe.partial else (0.0,)
+    return Way(name, recipe, None if budget is None else Budget.of(budget), asked["norm"] == "auto", sizes)
 
 
 def matches_pairs(method: str) -> bool:

@@ -10,11 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..blueprint import at_rest
-from ..data import feed
-from ..errors import DataError, OptionError
+from .blueprint import at_rest
+from .data import feed
+from .errors import DataError, OptionError
 
-Evaluate = Callable[[nn.Module], float] | Iterable[Any]
+Evaluate = Callable[[nn.Module], Any] | Iterable[Any]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a network is worth.
+
+    Attributes:
+        value: larger is better.
+        samples: (n,) what every sample contributed, on the CPU, where that is known.
+    """
+
+    value: float
+    samples: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -42,16 +55,30 @@ class Scorer:
         return cls(name or "accuracy", Accuracy(evaluate, inputs))
 
     def __call__(self, model: nn.Module) -> float:
+        """The value of a model in evaluation mode; the model stays as it was."""
+        return self.score(model).value
+
+    def score(self, model: nn.Module) -> Score:
         """The score of a model in evaluation mode; the model stays as it was."""
         with at_rest(model):
             found = self.measure(model)
-        try:
-            score = float(found)
-        except (TypeError, ValueError, RuntimeError):
-            raise OptionError(f"evaluate gave a {type(found).__name__}, not a number") from None
-        if not math.isfinite(score):
-            raise OptionError(f"evaluate gave {score}, not a finite number")
+        score = found if isinstance(found, Score) else score_of(found)
+        if not math.isfinite(score.value):
+            raise OptionError(f"evaluate gave {score.value}, not a finite number")
         return score
+
+
+def score_of(found: Any) -> Score:
+    """The score that a user's function means: a number, or a tensor of one number for each sample."""
+    if isinstance(found, Tensor) and found.dim() == 1 and len(found) > 1:
+        samples = found.detach().double().cpu()
+        return Score(float(samples.mean()), samples)
+    try:
+        return Score(float(found))
+    except (TypeError, ValueError, RuntimeError):
+        raise OptionError(
+            f"evaluate gave a {type(found).__name__}, not a number nor a tensor of one number for each sample"
+        ) from None
 
 
 class Accuracy:
@@ -61,8 +88,8 @@ class Accuracy:
         self.data = list(data) if isinstance(data, Iterator) else data
         self.inputs = inputs
 
-    def __call__(self, model: nn.Module) -> float:
-        right = total = 0
+    def __call__(self, model: nn.Module) -> Score:
+        samples, right, total = [], 0, 0
         for number, batch in enumerate(self.data):
             if not isinstance(batch, (tuple, list)) or len(batch) != self.inputs + 1:
                 raise DataError(
@@ -71,11 +98,13 @@ class Accuracy:
                 )
             labels = torch.as_tensor(batch[-1])
             found = predicted(feed(model, tuple(batch[:-1]), number), labels, number)
-            right += int((found == labels.to(found.device)).sum())
-            total += labels.numel()
+            hits = (found == labels.to(found.device)).flatten(1 if found.dim() > 1 else 0)
+            right += int(hits.sum())
+            total += hits.numel()
+            samples.append(hits.reshape(len(labels), -1).double().mean(1).cpu())
         if not total:
             raise DataError("evaluate holds no labelled batch: pass at least one batch of inputs and labels")
-        return right / total
+        return Score(right / total, torch.cat(samples))
 
 
 def predicted(output: Any, labels: Tensor, number: int) -> Tensor:

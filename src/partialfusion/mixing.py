@@ -1,0 +1,94 @@
+"""What mix="auto" measured: scores of shares of the models, and what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .kernels import Mix
+from .text import mix_text, table
+
+SURE = 2.0  # standard errors beyond which two scores differ
+WIDE = 0.5  # shares this far apart that score alike mean that the samples are too few
+
+
+@dataclass(frozen=True)
+class MixPoint:
+    """One mix that was measured.
+
+    Attributes:
+        mix: the share of each model.
+        score: of the fusion with it.
+        behind: how much lower than the best score.
+        error: standard error of `behind`, from the differences sample by sample; None where only sums are known.
+    """
+
+    mix: Mix
+    score: float
+    behind: float = 0.0
+    error: float | None = None
+
+    def alike(self, errors: float) -> bool:
+        """Whether it is within so many standard errors of the best; without errors, whether it scores the same."""
+        return self.behind <= errors * (self.error or 0.0)
+
+
+@dataclass(frozen=True, repr=False)
+class Mixing:
+    """The mixes that were measured, and the one that was taken. Prints as a table.
+
+    Taken is, of those within one standard error of the best, the one nearest to equal shares.
+
+    Attributes:
+        points: in the order of the shares of the first model, then of the second, ….
+        mix: the one taken.
+        metric: what the scores are.
+        samples: how many samples were scored; None where the measure gives one number for all.
+    """
+
+    points: tuple[MixPoint, ...]
+    mix: Mix
+    metric: str = "score"
+    samples: int | None = None
+
+    @property
+    def best(self) -> MixPoint:
+        """The highest score."""
+        return max(self.points, key=lambda p: p.score)
+
+    @property
+    def spread(self) -> float:
+        """How far apart the shares of a model lie among the mixes within two standard errors of the best."""
+        alike = [p.mix for p in self.points if p.alike(SURE)]
+        return max(max(own) - min(own) for own in zip(*alike, strict=True))
+
+    @property
+    def clear(self) -> bool | None:
+        """Whether the samples are enough to tell good mixes from bad ones; None where that is not known."""
+        return None if self.samples is None else self.spread < WIDE
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        rows = [[mix_text(p.mix), f"{p.score:.4f}", self._behind(p), self._mark(p)] for p in self.points]
+        return table(("mix", self.metric, "behind the best", ""), rows, align="<>>") + "\n" + self._conclusion()
+
+    def _behind(self, point: MixPoint) -> str:
+        return f"{point.behind:.4f}" if point.error is None else f"{point.behind:.4f} ± {point.error:.4f}"
+
+    def _mark(self, point: MixPoint) -> str:
+        return "taken" if point.mix == self.mix else "best" if point == self.best else ""
+
+    def _conclusion(self) -> str:
+        if self.clear is None:
+            return "how sure this is is not known: evaluate gives one number for all samples"
+        if self.clear:
+            return f"told apart on {self.samples:,} samples"
+        return self.warning()
+
+    def warning(self) -> str:
+        """What to tell where the samples are too few."""
+        return (
+            f"{self.samples:,} samples do not tell the mixes apart: shares that differ by {self.spread:.2f} score "
+            "alike within two standard errors; evaluate on more samples"
+        )
