@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .budget import Budget
     from .fusion import Fusion, Summary
     from .kernels import KernelPair, Plan, Reduction
+    from .mixing import Mixing, MixPoint
     from .pruning import Cluster, Magnitude, Zip
     from .runtime.blocks import block_report, dense_state, from_blocks, to_blocks
     from .runtime.export import export_onnx
@@ -37,6 +38,7 @@ else:
         "budget": ("Budget",),
         "fusion": ("Fusion", "Summary"),
         "kernels": ("KernelPair", "Plan", "Reduction"),
+        "mixing": ("MixPoint", "Mixing"),
         "pruning": ("Cluster", "Magnitude", "Zip"),
         "runtime.blocks": ("block_report", "dense_state", "from_blocks", "to_blocks"),
         "runtime.export": ("export_onnx",),
@@ -75,6 +77,8 @@ __all__ = [
     "KernelPair",
     "Magnitude",
     "MismatchError",
+    "MixPoint",
+    "Mixing",
     "OptionError",
     "Plan",
     "Point",

@@ -35,6 +35,7 @@ MODULES = (
     "vgg_summary",
     "vgg_histograms",
     "budget",
+    "mix",
 )
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
