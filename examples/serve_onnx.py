@@ -1,7 +1,6 @@
 """Serve a fused network: fuse, blocks, ONNX, and an HTTP server that needs onnxruntime and no PyTorch to answer.
 
-    python examples/serve_onnx.py            # serves until Ctrl-C
-    python examples/serve_onnx.py --once     # answers one request to itself and ends
+    python examples/serve_onnx.py [--once]     # until Ctrl-C; with --once it answers one request to itself and ends
 
 A request is a JSON document of images, 64 pixels from 0 to 1 each; the answer says their digits:
 
