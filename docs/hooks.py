@@ -1,0 +1,78 @@
+"""What the build of the site adds: the pages of the commands from the commands themselves, so that none goes stale."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+MARK = "<!-- commands -->"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Every command with its arguments, options and examples where a page has the mark."""
+    return markdown.replace(MARK, "\n".join(described())) if MARK in markdown else markdown
+
+
+def described() -> Iterator[str]:
+    """Lines of Markdown on every command, in the order of the help."""
+    for name, command in commands():
+        yield from (f"## {name}", "", *_section(name, command))
+
+
+def commands() -> list[tuple[str, Any]]:
+    """Name → command, those of groups after their group; PyTorch is not needed."""
+    if str(ROOT / "src") not in sys.path:
+        sys.path.insert(0, str(ROOT / "src"))
+    from typer.main import get_command
+
+    from partialfusion.cli import app
+
+    return list(_leaves("", get_command(app)))
+
+
+def _leaves(prefix: str, group: Any) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _leaves(f"{prefix}{name} ", command)
+        else:
+            yield prefix + name, command
+
+
+def _section(name: str, command: Any) -> Iterator[str]:
+    arguments = [p for p in command.params if not p.opts[0].startswith("-")]
+    options = [p for p in command.params if p.opts[0].startswith("-") and not p.hidden]
+    given = " ".join(p.metavar or p.name.upper() for p in arguments)
+    needed = " ".join(f"{p.opts[0]} {p.metavar or p.name.upper()}" for p in options if p.required)
+    usage = " ".join(part for part in ("partialfusion", name, given, needed, "[OPTIONS]") if part)
+    yield from (_plain(command.help or ""), "", "```text", usage, "```", "")
+    yield from ("| argument or option | meaning | default |", "| --- | --- | --- |")
+    for p in (*arguments, *options):
+        yield f"| {_called(p)} | {_plain(p.help or '')} | {_default(p)} |"
+    yield ""
+    if command.epilog:
+        lines = command.epilog.splitlines()
+        yield from ("```text", *(line for line in lines if line != "[bold]Examples[/bold]"), "```", "")
+
+
+def _called(p: Any) -> str:
+    if not p.opts[0].startswith("-"):
+        return f"`{p.metavar or p.name.upper()}`"
+    names = ", ".join(f"`{name}`" for name in (*p.opts, *p.secondary_opts))
+    return names if p.is_flag or not p.metavar else f"{names} `{p.metavar}`"
+
+
+def _default(p: Any) -> str:
+    if p.required:
+        return "needed"
+    if p.is_flag if hasattr(p, "is_flag") else False:
+        return "on" if p.default and p.secondary_opts else ""
+    return "" if p.default is None or callable(p.default) else f"`{p.default}`"
+
+
+def _plain(text: str) -> str:
+    """Without the terminal's markup; pipes, stars and angle brackets of the text are its own."""
+    return re.sub(r"([|*<>])", r"\\\1", re.sub(r"\[/?(bold|italic|dim)\]", "", text.strip()))
