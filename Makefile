@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench catalogue results clean
+.PHONY: demo test check format docs bench catalogue results clean
 
 # torch comes first and by its pinned version, so that nothing else chooses a build of it; torchvision, which the tests
 # of the catalogue need, comes without dependencies for the same reason.
@@ -24,6 +24,12 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(MAKE) docs
+
+# Every warning is an error: a link, an anchor or a name of the reference that leads nowhere. The variable silences a
+# notice of the theme about its own future.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -40,4 +46,4 @@ results: $(READY)
 	$(BIN)/partialfusion study report
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache

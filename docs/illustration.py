@@ -128,9 +128,7 @@ def features(ax: Axes, ours: np.ndarray, theirs: np.ndarray, matched: Matched) -
             ax.text(x, y, str(k), color="white", ha="center", va="center", fontsize=8.5, zorder=3)
     share = (sizes[:2] ** 2).sum() / (sizes**2).sum()
     ax.set_title("1  Which channels respond alike?", fontsize=11, color=INK)
-    ax.set_xlabel(
-        f"channels of A (blue) and B (orange); a dark rim: isolated\n(two axes, {share:.0%} of the squared distances)"
-    )
+    ax.set_xlabel(f"A is blue, B orange; dark rims are isolated\n(two axes, {share:.0%} of the squared distances)")
     ax.set_xticks([])
     ax.set_yticks([])
     ax.margins(0.12)

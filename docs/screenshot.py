@@ -42,7 +42,7 @@ def main() -> None:
     print(found)
     with tempfile.TemporaryDirectory() as folder, browsing() as tab:
         page = found.save_html(Path(folder) / "page.html", title="Two specialists on handwritten digits")
-        tab.show(1180, 1100)
+        tab.show(1180, 990)
         tab.open(page)
         assert not tab.complaints, tab.complaints
         (ROOT / "docs" / "images" / "frontier.png").write_bytes(tab.screenshot())

@@ -1,4 +1,4 @@
-"""The README's examples run as they are printed."""
+"""The examples of the README and of all pages run as they are printed."""
 
 from __future__ import annotations
 
@@ -22,36 +22,38 @@ def blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_python_examples_run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    fusing, pruning, after = blocks("python")
-    scope: dict[str, Any] = {}
-    exec(fusing, scope)
-    assert isinstance(scope["logits"], torch.Tensor)
+def check_readme(scope: dict[str, Any], printed: str, folder: Path) -> None:
     assert tuple(scope["logits"].shape) == (2, 10)
-    printed = capsys.readouterr().out
-    assert "converged" in printed
-    assert "self-check" in printed
-    exec(pruning, scope)
     assert scope["small"].model.conv1.out_channels == scope["quick"].model.conv1.out_channels == 8
     assert scope["large"].plan["layers.3.0.conv1"].width == 128 + round(0.2 * 128)
-    assert "combined" in capsys.readouterr().out
-    exec(after, scope)
-    assert {"fused.safetensors", "fused.onnx"} <= {p.name for p in tmp_path.iterdir()}
-    assert "source 0: ResNet18" in capsys.readouterr().out
+    assert {"fused.safetensors", "fused.onnx"} <= {p.name for p in folder.iterdir()}
+    for part in ("converged", "self-check", "combined", "source 0: ResNet18"):
+        assert part in printed
 
 
-def test_the_custom_operation_runs() -> None:
-    code = blocks("python", (ROOT / "docs" / "custom-operations.md").read_text())
-    assert len(code) == 1
-    scope: dict[str, object] = {}
-    try:
-        exec(code[0], scope)
-        assert scope["blueprint"]["a"].kind == "elastic"
-    finally:
-        del RULES["docs.squash"]
+def check_custom_operations(scope: dict[str, Any], printed: str, folder: Path) -> None:
+    assert scope["blueprint"]["a"].kind == "elastic"
+
+
+CHECKS = {"README.md": check_readme, "docs/custom-operations.md": check_custom_operations}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), *sorted((ROOT / "examples").glob("*.md"))]
+WITH_CODE = {str(page.relative_to(ROOT)): code for page in PAGES if (code := blocks("python", page.read_text()))}
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_python_runs_as_printed(
+    page: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks of a page in their order, in one scope, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {"__name__": "page"}
+    known = dict(RULES)
+    with torch.random.fork_rng():
+        for number, code in enumerate(WITH_CODE[page], 1):
+            exec(compile(code, f"{page}, block {number}", "exec"), scope)
+    for name in RULES.keys() - known.keys():  # those of the page's own operations
+        del RULES[name]
+    CHECKS.get(page, lambda *_: None)(scope, capsys.readouterr().out, tmp_path)
 
 
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,5 +73,5 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+    for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", README):
         assert (ROOT / target).exists(), target
