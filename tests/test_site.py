@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from typer.testing import CliRunner
@@ -17,7 +18,8 @@ from typer.testing import CliRunner
 import partialfusion as pf
 from partialfusion import matching
 from partialfusion.cli import app
-from partialfusion.study.experiments import MODULES
+from partialfusion.study.conduct import store_of
+from partialfusion.study.experiments import MODULES, same_data_mnist, split_data
 from test_docs import ROOT, blocks
 
 DOCS = ROOT / "docs"
@@ -128,6 +130,38 @@ def test_what_the_paper_table_names_is_there() -> None:
         assert hasattr(importlib.import_module(f"partialfusion.{module}"), attribute), name
     missing = [module for module in MODULES if f"`{module}`" not in experiments]
     assert missing == []
+
+
+def test_figures_of_the_advice_are_those_of_the_results() -> None:
+    """Rows that link to a page of results, and those below without a name of their own, have their figures there."""
+    page, checked = "", 0
+    for line in (DOCS / "choosing.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if not line.startswith("|") or set(line) <= set("|- "):
+            page = page if line.startswith("|") else ""
+            continue
+        if cells[0].strip("| "):
+            linked = re.search(r"\]\((results/[\w-]+\.md)\)", cells[0])
+            page = (DOCS / linked[1]).read_text() if linked else ""
+        for figure in re.findall(r"\d\d\.\d+", " ".join(cells[1:])) if page else ():
+            assert figure in page, f"{figure} in {line}"
+            checked += 1
+    assert checked > 140  # the tables were found
+
+
+def test_figures_of_the_mix_are_those_of_the_cells() -> None:
+    store = store_of(DOCS / "results")
+    grids = {"split MNIST": split_data.layout("usual"), "MNIST": same_data_mnist.layout("usual")}
+    text = (DOCS / "choosing.md").read_text()
+    for name, label, alpha in (
+        ("split MNIST", "split MNIST", 0.4),
+        ("split MNIST", "split MNIST, ensemble", 1.0),
+        ("MNIST", "MNIST, same data", 0.4),
+        ("MNIST", "MNIST, ensemble", 1.0),
+    ):
+        grid = grids[name]
+        found = [fmean(grid.accuracies(store.__getitem__, "partial OT fusion", alpha, s)) for s in grid.shares]
+        assert f"| {label} | " + " | ".join(f"{v:.2f}" for v in found) + " |" in text, label
 
 
 def test_every_result_is_in_the_navigation() -> None:
