@@ -54,8 +54,8 @@ def _section(name: str, command: Any) -> Iterator[str]:
         yield f"| {_called(p)} | {_plain(p.help or '')} | {_default(p)} |"
     yield ""
     if command.epilog:
-        lines = command.epilog.splitlines()
-        yield from ("```text", *(line for line in lines if line != "[bold]Examples[/bold]"), "```", "")
+        lines = _unmarked(command.epilog).splitlines()
+        yield from ("```text", *(line.removeprefix("  ") for line in lines if line != "Examples"), "```", "")
 
 
 def _called(p: Any) -> str:
@@ -74,5 +74,10 @@ def _default(p: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without the terminal's markup; pipes, stars and angle brackets of the text are its own."""
-    return re.sub(r"([|*<>])", r"\\\1", re.sub(r"\[/?(bold|italic|dim)\]", "", text.strip()))
+    """As Markdown: pipes, stars and angle brackets of the text are its own."""
+    return re.sub(r"([|*<>])", r"\\\1", _unmarked(text.strip()))
+
+
+def _unmarked(text: str) -> str:
+    """Without the terminal's markup."""
+    return re.sub(r"\[/?(bold|italic|dim)\]", "", text)

@@ -71,6 +71,7 @@ def test_names_are_rendered_with_what_their_docstrings_say(site: Path) -> None:
 
 def test_every_command_and_option_is_on_its_page(site: Path) -> None:
     page = _text(site / "command-line.html")
+    assert "[bold]" not in page
     found = hooks.commands()
     assert {name.split()[0] for name, _ in found} == set(_root().commands)
     for name, command in found:
