@@ -1,4 +1,4 @@
-"""What the build of the site adds: the pages of the commands from the commands themselves, so that none goes stale."""
+"""What the build of the site adds, so that no page goes stale: the commands as they are, and results as they come."""
 
 from __future__ import annotations
 
@@ -10,6 +10,24 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 MARK = "<!-- commands -->"
+
+
+def on_config(config: Any) -> Any:
+    """Pages of results that the navigation does not name yet come at its end: `make results` may write new ones."""
+    named = set(_paths(config.nav))
+    results = Path(config.docs_dir) / "results"
+    others = sorted(f"results/{page.name}" for page in results.glob("*.md") if f"results/{page.name}" not in named)
+    section = next(entry["Results"] for entry in config.nav if "Results" in entry)
+    section.extend([{"Further": others}] if others else [])
+    return config
+
+
+def _paths(nav: Any) -> Iterator[str]:
+    """The pages that a navigation names, at any depth."""
+    if isinstance(nav, str):
+        yield nav
+    for entry in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from _paths(entry)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
