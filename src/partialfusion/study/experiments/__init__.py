@@ -36,6 +36,7 @@ MODULES = (
     "vgg_histograms",
     "budget",
     "mix",
+    "site",
 )
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
