@@ -343,6 +343,13 @@ def test_the_model_inside_a_wrapper_is_frozen() -> None:
     assert hooked == list(oracle(ZOO["mlp"], result, 2))
 
 
+def test_a_copy_with_the_whole_result() -> None:
+    result = fused(ZOO["mlp"])
+    twin = copy.deepcopy(result.model)
+    freeze_zeros(twin, result)
+    assert [n for n, p in twin.named_parameters() if p._backward_hooks] == list(oracle(ZOO["mlp"], result, 2))
+
+
 def test_an_update_by_hand() -> None:
     exhibit = ZOO["mlp"]
     result = fused(exhibit)
@@ -397,8 +404,9 @@ def test_other_models_and_plans_without_zero_blocks_are_left_alone() -> None:
 def test_clear_errors() -> None:
     exhibit = ZOO["mlp"]
     result = fused(exhibit)
-    with pytest.raises(OptionError, match="pass the result of the fusion or"):
-        freeze_zeros(result.model)
+    for plan in (None, {}, result.model):
+        with pytest.raises(OptionError, match="pass the result of the fusion or"):
+            freeze_zeros(result.model, plan)  # type: ignore[arg-type]
     with pytest.raises(MismatchError, match="0.weight has shape .* 17 channels of 0 on axis 0"):
         freeze_zeros(exhibit.model(0), result.plan)
     with pytest.raises(MismatchError, match="ResNet, which has no 0.bias"):

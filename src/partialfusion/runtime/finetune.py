@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..fusion import Fusion
 
 
-def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Stored | None = None) -> FrozenZeros:
+def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Fusion | Stored | None = None) -> FrozenZeros:
     """Keep the zero blocks of a fused model at zero while it trains, so that its effective size does not grow.
 
     It works in two ways. Gradients are zero there, so that neither their norm nor the moments of an optimiser ever
@@ -41,7 +41,7 @@ def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Stored | None = None) -
     Args:
         model: the fused model, a copy of it, or a model of its shapes with its weights loaded; or the whole result of
             the fusion, which brings the plan along.
-        plan: `result.plan`; for a model from a file, `inspect(path)`.
+        plan: the result of the fusion, or its plan; for a model from a file, `inspect(path)`.
 
     Returns:
         A handle: `remove()` lets the zeros move again. As a context manager it removes itself at the end.
@@ -56,8 +56,11 @@ def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Stored | None = None) -
     return FrozenZeros([(parameters[name], mask) for name, mask in masks.items()])
 
 
-def _planned_zeros(model: nn.Module, parameters: Mapping[str, Tensor], plan: Plan | None) -> dict[str, Tensor]:
-    if plan is None or plan.layout is None:
+def _planned_zeros(
+    model: nn.Module, parameters: Mapping[str, Tensor], given: Plan | Fusion | None
+) -> dict[str, Tensor]:
+    plan = getattr(given, "plan", given)
+    if not isinstance(plan, Plan) or plan.layout is None:
         raise OptionError(
             "freeze_zeros needs to know where the channels sit in the fused model: pass the result of the fusion or "
             "its plan (result.plan), for a model from a file inspect(path)"
