@@ -1,4 +1,4 @@
-"""Unlabelled inputs from files, in batches."""
+"""Inputs from files, with or without labels, in batches."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .runtime.files import StrPath, existing
 from .text import shorten
 
 NUMPY = (".npy", ".npz")
+LABELS = "labels"
 
 
 def load_batches(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tensor]) -> list[Any]:
@@ -34,8 +35,6 @@ def load_batches(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tens
         Tensors, or tuples of tensors where the model takes several inputs.
     """
     likes = [like] if isinstance(like, Tensor) else list(like)
-    if batch_size < 1:
-        raise OptionError(f"batch size {batch_size}: a batch has at least one sample")
     found = _tensors_within(existing(path))
     if len(found) != len(likes):
         wanted = "one tensor of inputs, or a dict with one" if len(likes) == 1 else f"{len(likes)} of them"
@@ -44,11 +43,46 @@ def load_batches(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tens
             f"save {wanted}"
         )
     inputs = [_fitted(tensor, one, path) for tensor, one in zip(found.values(), likes, strict=True)]
-    lengths = {len(x) for x in inputs}
+    parts = _split(inputs, batch_size, path)
+    return parts if len(likes) > 1 else [x for (x,) in parts]
+
+
+def load_labelled(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+    """The inputs and labels in a file, split into batches of almost equal size.
+
+    Args:
+        path: a .npz, .safetensors or torch file as for `load_batches`, with one tensor more: the class numbers, named
+            "labels", or else the last.
+        batch_size: the most samples of a batch.
+        like: the inputs of the model; floating-point data takes their types.
+
+    Returns:
+        (input, …, labels) of each batch; labels are of type int64.
+    """
+    likes = [like] if isinstance(like, Tensor) else list(like)
+    found = _tensors_within(existing(path))
+    if len(found) != len(likes) + 1:
+        raise DataError(
+            f"{path} holds {len(found)} tensor(s) ({shorten(list(found))}) where {len(likes)} input(s) and labels are "
+            "wanted: save them together, as with numpy.savez(file, x=…, labels=…)"
+        )
+    labels = found.pop(LABELS if LABELS in found else list(found)[-1])
+    if labels.is_floating_point() or labels.is_complex():
+        raise DataError(
+            f"{path} holds labels of type {labels.dtype} and shape {tuple(labels.shape)}: save class numbers"
+        )
+    inputs = [_fitted(tensor, one, path) for tensor, one in zip(found.values(), likes, strict=True)]
+    return _split([*inputs, labels.to(torch.int64)], batch_size, path)
+
+
+def _split(tensors: Sequence[Tensor], batch_size: int, path: StrPath) -> list[tuple[Tensor, ...]]:
+    if batch_size < 1:
+        raise OptionError(f"batch size {batch_size}: a batch has at least one sample")
+    lengths = {len(x) if x.ndim else 0 for x in tensors}
     if len(lengths) > 1:
-        raise DataError(f"{path} holds inputs of {sorted(lengths)} samples: all inputs must have the same number")
-    parts = [x.tensor_split(math.ceil(len(x) / batch_size)) for x in inputs]
-    return list(parts[0]) if len(parts) == 1 else list(zip(*parts, strict=True))
+        raise DataError(f"{path} holds tensors of {sorted(lengths)} samples: all must have the same number")
+    count = math.ceil(lengths.pop() / batch_size)
+    return list(zip(*(x.tensor_split(count) for x in tensors), strict=True))
 
 
 def _fitted(tensor: Tensor, like: Tensor, path: StrPath) -> Tensor:

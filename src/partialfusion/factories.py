@@ -18,40 +18,50 @@ import torch
 from torch import nn
 
 from .blueprint import first_line
-from .errors import OptionError
+from .errors import FusionError, OptionError
 
 CATALOGUES = {"timm": "timm.create_model", "torchvision": "torchvision.models.get_model"}
+
+NAMING = {
+    "factory": "name a function or class that returns the model, as package.module:factory, such as "
+    "torchvision.models:resnet18, or as timm:NAME or torchvision:NAME",
+    "evaluate": "name a function of a model that gives a number, as package.module:function",
+}
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A factory as it was named.
+    """A factory, or a function that measures models, as it was named.
 
     Attributes:
         text: what the user wrote.
         module: the module, or the catalogue.
         attribute: the name in it, with dots.
         arguments: keywords of the call.
+        what: it is, "factory" or "evaluate".
     """
 
     text: str
     module: str
     attribute: str
     arguments: dict[str, Any] = field(default_factory=dict)
+    what: str = "factory"
+
+    @property
+    def called(self) -> str:
+        """What messages start with."""
+        return f"{self.what} {self.text!r}"
 
     @classmethod
-    def of(cls, text: str) -> Spec:
+    def of(cls, text: str, *, what: str = "factory") -> Spec:
         module, _, rest = text.partition(":")
         attribute, comma, arguments = rest.partition(",")
         if not module or not attribute:
-            raise OptionError(
-                f"factory {text!r}: name it as package.module:factory, such as torchvision.models:resnet18, or as "
-                "timm:NAME or torchvision:NAME"
-            )
-        return cls(text, module, attribute, _arguments(arguments, text) if comma else {})
+            raise OptionError(f"{what} {text!r}: {NAMING[what]}")
+        return cls(text, module, attribute, _arguments(arguments, f"{what} {text!r}") if comma else {}, what)
 
 
-def _arguments(text: str, spec: str) -> dict[str, Any]:
+def _arguments(text: str, called: str) -> dict[str, Any]:
     """Keywords from a text such as width=8,act=relu; words without quotes are texts."""
     try:
         call = ast.parse(f"f({text})", mode="eval").body
@@ -64,7 +74,7 @@ def _arguments(text: str, spec: str) -> dict[str, Any]:
         }
     except (ValueError, SyntaxError, AssertionError):
         raise OptionError(
-            f"factory {spec!r}: {text!r} are no arguments; write them as NAME=VALUE between commas, such as "
+            f"{called}: {text!r} are no arguments; write them as NAME=VALUE between commas, such as "
             "timm:resnet18,num_classes=10"
         ) from None
 
@@ -94,6 +104,23 @@ def build(text: str, *, seed: int = 0) -> nn.Module:
     return model
 
 
+def load_measure(text: str) -> Callable[[nn.Module], Any]:
+    """The function of a model that a text names, its arguments bound; what ends it is an error of its own."""
+    spec = Spec.of(text, what="evaluate")
+    found = _of_module(spec)
+
+    def measure(model: nn.Module) -> Any:
+        with _current_folder_on_path():
+            try:
+                return found(model, **spec.arguments)
+            except FusionError:
+                raise
+            except (Exception, SystemExit) as error:
+                raise OptionError(f"{spec.called} failed on a {type(model).__name__}: {first_line(error)}") from error
+
+    return measure
+
+
 def as_python(text: str) -> tuple[str, str]:
     """A line that imports, and an expression that builds the model."""
     spec = Spec.of(text)
@@ -107,17 +134,14 @@ def as_python(text: str) -> tuple[str, str]:
 
 def _of_module(spec: Spec) -> Callable[..., object]:
     with _current_folder_on_path():
-        found: Any = _import(spec.module, spec.text)
+        found: Any = _import(spec.module, spec.called)
     for part in spec.attribute.split("."):
         if not hasattr(found, part):
             near = _near(part, list(getattr(found, "__dict__", {})))
-            raise OptionError(f"factory {spec.text!r}: {spec.module} has no {spec.attribute!r}{near}")
+            raise OptionError(f"{spec.called}: {spec.module} has no {spec.attribute!r}{near}")
         found = getattr(found, part)
     if not callable(found):
-        raise OptionError(
-            f"factory {spec.text!r} is a {type(found).__name__}: name a function or class that returns the model "
-            "when called without arguments"
-        )
+        raise OptionError(f"{spec.called} is a {type(found).__name__}: {NAMING[spec.what]}")
     return found
 
 
@@ -127,13 +151,13 @@ def _of_catalogue(spec: Spec) -> Callable[..., object]:
         package: Any = importlib.import_module("torchvision.models" if spec.module == "torchvision" else "timm")
     except Exception as error:  # a build of torchvision for another PyTorch fails with RuntimeError
         raise OptionError(
-            f"factory {spec.text!r} needs {spec.module}, which cannot be imported ({first_line(error)}): "
+            f"{spec.called} needs {spec.module}, which cannot be imported ({first_line(error)}): "
             f"pip install {spec.module}, or name package.module:factory"
         ) from error
     name = spec.attribute
     if name.partition(".")[0] not in package.list_models():
         near = _near(name, package.list_models())
-        raise OptionError(f"factory {spec.text!r}: {spec.module} has no model {name!r}{near}")
+        raise OptionError(f"{spec.called}: {spec.module} has no model {name!r}{near}")
     if spec.module == "timm":
         return partial(package.create_model, name)
     builder: Callable[..., object] = package.get_model_builder(name)
@@ -158,12 +182,12 @@ def _current_folder_on_path() -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def _import(name: str, spec: str) -> object:
+def _import(name: str, called: str) -> object:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             raise OptionError(
-                f"factory {spec!r}: there is no module {error.name!r}; install it, or run where it lies"
+                f"{called}: there is no module {error.name!r}; install it, or run where it lies"
             ) from error
-        raise OptionError(f"factory {spec!r}: importing {name} failed: {first_line(error)}") from error
+        raise OptionError(f"{called}: importing {name} failed: {first_line(error)}") from error

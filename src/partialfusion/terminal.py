@@ -19,6 +19,7 @@ from .progress import Listener, listening
 P = ParamSpec("P")
 
 TRACEBACK = "PARTIALFUSION_TRACEBACK"
+INTERRUPTED = 130  # the exit code of a process that SIGINT ended, as shells tell it
 
 
 def examples(*commands: str) -> str:
@@ -36,8 +37,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except FusionError as error:
             _fail(str(error), error)
         except KeyboardInterrupt:
-            typer.echo("error: interrupted", err=True)
-            raise typer.Exit(130) from None
+            interrupted()
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
@@ -45,6 +45,12 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             _fail(f"unexpected {type(error).__name__}: {first} (set {TRACEBACK}=1 to see where)", error)
 
     return run
+
+
+def interrupted(kept: str = "") -> NoReturn:
+    """End after Ctrl-C, in one line that says what there is of the work."""
+    typer.echo(f"error: interrupted{kept and '; '}{kept}", err=True)
+    raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import typer
 
 from ..terminal import examples, guarded, working
 from . import options as opt
-from .jobs import Job, Model, Unlabelled, carry_out, show
-from .parse import factory_per_model, parse_mix, parse_refit, parse_shares
+from .jobs import Job, Model, carry_out, show
+from .parse import factory_per_model, parse_budget, parse_mix, parse_refit, parse_shares
 from .root import app
 
 
@@ -18,6 +18,8 @@ from .root import app
         "fuse nets:resnet a.pt b.pt --input 1,3,32,32 \\\n    --alpha 0.4 --out fused.safetensors",
         "fuse nets:resnet a.pt b.pt c.pt --input 1,3,32,32 --mix 0.2,0.3,0.5 \\\n"
         "    --alpha 0.2 --alpha 'layer4*=0.8' --out fused.safetensors",
+        "fuse nets:resnet a.pt b.pt --input 1,3,32,32 --budget 1.3 \\\n"
+        "    --mix auto --evaluate validation.npz --out fused.safetensors",
         "fuse nets:small a.pt b.pt --factory nets:large --input 1,3,32,32 \\\n"
         "    --data images.npy --refit --out fused.safetensors",
         "fuse timm:resnet18,num_classes=10 a.safetensors b.safetensors \\\n"
@@ -32,7 +34,9 @@ def fuse(
     out: opt.Out,
     factories: opt.Factories = None,
     alpha: opt.Alpha = None,
+    budget: opt.Budget = None,
     mix: opt.Mix = None,
+    evaluate: opt.MaybeEvaluate = None,
     method: Annotated[
         str,
         typer.Option(help="average, permutation, ot, partial-ot, cluster, zip, magnitude or magnitude+ot."),
@@ -54,7 +58,7 @@ def fuse(
 ) -> None:
     """Fuse checkpoints of one architecture into one model and write its weights.
 
-    The result is of the class of the last model; its layers are as wide as alpha makes them.
+    The result is of the class of the last model; its layers are as wide as alpha or the budget makes them.
     """
     factories_ = factory_per_model(factory, factories or [], len(checkpoints))
     job = Job(
@@ -62,7 +66,7 @@ def fuse(
         inputs=tuple(inputs),
         options={
             "alpha": parse_shares("--alpha", alpha),
-            "mix": parse_mix(mix),
+            "mix": parse_mix(mix, evaluate),
             "method": method,
             "features": features,
             "site": site,
@@ -73,10 +77,13 @@ def fuse(
             "check": check,
         },
         out=out,
-        data=None if data is None else Unlabelled(data, batch),
+        data=data,
+        batch=batch,
+        budget=parse_budget(budget),
+        evaluate=evaluate,
         dtype=dtype,
         seed=seed,
     )
     with working(not quiet) as tell:
         result = carry_out(job, tell)
-    show(result, job.models[-1].factory, out, as_json=as_json, quiet=quiet)
+    show(result, job, as_json=as_json, quiet=quiet)

@@ -58,8 +58,37 @@ Keep = Annotated[
         "all others then keep all.",
     ),
 ]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER|NAME=NUMBER,…",
+        help="How large the result may be, and every space gets the share that suits it: 1.3 times the (last) model's "
+        "parameters, or bounds on params, flops and channels. Whole numbers above 64 are counts.",
+    ),
+]
 Mix = Annotated[
-    str | None, typer.Option(metavar="A,B,…", help="Share of each model, summing to one; equal unless given.")
+    str | None,
+    typer.Option(
+        metavar="A,B,…|auto",
+        help="Share of each model, summing to one; equal unless given. auto finds them with --evaluate.",
+    ),
+]
+MaybeEvaluate = Annotated[
+    str | None,
+    typer.Option(
+        "--evaluate",
+        metavar="FILE|FUNCTION",
+        help="What --mix auto goes by: inputs and labels (.npz, .safetensors or .pt, a tensor for each input and one "
+        "named labels, else the last), or package.module:function of a model that gives a number, larger is better.",
+    ),
+]
+Evaluate = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE|FUNCTION",
+        help="Inputs and labels, for accuracy (.npz, .safetensors or .pt, a tensor for each input and one named "
+        "labels, else the last), or package.module:function of a model that gives a number, larger is better.",
+    ),
 ]
 Features = Annotated[str, typer.Option(help="Compare channels by: auto, weights, activations or both.")]
 Site = Annotated[str, typer.Option(help="Activations pre or post the activation function: auto, pre, post.")]

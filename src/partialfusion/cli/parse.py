@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import OptionError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+BOUNDS = ("params", "flops", "channels")  # of a budget
 
 
 def factory_per_model(first: str, further: Sequence[str], models: int) -> list[str]:
@@ -41,9 +44,54 @@ def parse_shares(option: str, given: Sequence[str] | None) -> float | dict[str, 
     return {**patterns, "*": numbers[0]} if numbers else patterns
 
 
-def parse_mix(given: str | None) -> list[float] | None:
+def parse_numbers(option: str, given: str | None) -> list[float] | None:
     """Numbers between commas."""
-    return None if given is None else [_number(part, f"--mix {given}") for part in given.split(",")]
+    return None if given is None else [_number(part, f"{option} {given}") for part in given.split(",")]
+
+
+def parse_names(option: str, given: str | None) -> list[str] | None:
+    """Words between commas."""
+    if given is None:
+        return None
+    found = [part.strip() for part in given.split(",")]
+    if not all(found):
+        raise OptionError(f"{option} {given}: give names between commas, such as a,b")
+    return found
+
+
+def parse_mix(given: str | None, evaluate: str | None) -> list[float] | Literal["auto"] | None:
+    """The shares, or "auto" with what they are chosen by."""
+    if given == "auto":
+        if evaluate is None:
+            raise OptionError("--mix auto needs labelled data or a measure to choose by: add --evaluate FILE|FUNCTION")
+        return "auto"
+    if evaluate is not None:
+        raise OptionError(f"--evaluate {evaluate} is what --mix auto goes by: add --mix auto, or leave it out")
+    return parse_numbers("--mix", given)
+
+
+def parse_budget(given: str | None) -> dict[str, float | int] | None:
+    """Bounds by name from a text such as 1.3, which is of parameters, or params=1.3,flops=1.5."""
+    if given is None:
+        return None
+    bounds: dict[str, float | int] = {}
+    for part in given.split(","):
+        name, equals, number = part.rpartition("=")
+        name = name.strip() if equals else "params"
+        if name not in BOUNDS:
+            raise OptionError(f"--budget {given}: {name!r} cannot be bounded, only {', '.join(BOUNDS)} can")
+        if name in bounds:
+            raise OptionError(f"--budget {given}: {name} is given twice")
+        bounds[name] = bound(number, f"--budget {given}")
+    return bounds
+
+
+def bound(text: str, option: str) -> float | int:
+    """A number above 0; a whole number stays one, for it may be a count."""
+    value = _number(text, option)
+    if not (math.isfinite(value) and value > 0):
+        raise OptionError(f"{option}: {text!r} must be a number above 0, such as 1.3")
+    return int(text) if text.strip().lstrip("+").isdecimal() else value
 
 
 def parse_refit(wanted: bool, ridge: float | None) -> bool | float:

@@ -8,14 +8,15 @@ import typer
 
 from ..terminal import examples, guarded, working
 from . import options as opt
-from .jobs import Job, Model, Unlabelled, carry_out, show
-from .parse import parse_refit, parse_shares
+from .jobs import Job, Model, carry_out, show
+from .parse import parse_budget, parse_refit, parse_shares
 from .root import app
 
 
 @app.command(
     epilog=examples(
         "prune nets:resnet a.pt --input 1,3,32,32 --keep 0.5 \\\n    --out small.safetensors",
+        "prune nets:resnet a.pt --input 1,3,32,32 \\\n    --budget params=0.5,flops=0.4 --out small.safetensors",
         "prune nets:resnet a.pt --input 1,3,32,32 --keep 'layer4*=0.25' \\\n"
         "    --data images.npy --refit --out small.safetensors",
     )
@@ -27,6 +28,7 @@ def prune(
     inputs: opt.Inputs,
     out: opt.Out,
     keep: opt.Keep = None,
+    budget: opt.Budget = None,
     method: Annotated[str, typer.Option(help="cluster, zip, magnitude or magnitude+ot.")] = "cluster",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
@@ -43,12 +45,11 @@ def prune(
     quiet: opt.Quiet = False,
 ) -> None:
     """Compress one checkpoint: channels are kept, combined with others that respond alike, or deleted."""
-    shares = parse_shares("--keep", keep)
     job = Job(
         models=(Model(factory, checkpoint),),
         inputs=tuple(inputs),
         options={
-            "keep": 0.5 if shares is None else shares,
+            "keep": parse_shares("--keep", keep),
             "method": method,
             "features": features,
             "site": site,
@@ -58,11 +59,13 @@ def prune(
             "check": check,
         },
         out=out,
-        data=None if data is None else Unlabelled(data, batch),
+        data=data,
+        batch=batch,
+        budget=parse_budget(budget),
         dtype=dtype,
         seed=seed,
         prune=True,
     )
     with working(not quiet) as tell:
         result = carry_out(job, tell)
-    show(result, job.models[-1].factory, out, as_json=as_json, quiet=quiet)
+    show(result, job, as_json=as_json, quiet=quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,10 @@ def blueprint_record(blueprint: Blueprint) -> dict[str, Any]:
     return {"spaces": spaces, "unknown": dict(blueprint.unknown or {}), "checked": blueprint.checked}
 
 
-def fusion_record(fusion: Fusion, out: Path) -> dict[str, Any]:
-    """A result's summary as plain values."""
-    return {"out": str(out), **asdict(fusion.summary()), "ratio": fusion.count.ratio}
+def fusion_record(fusion: Fusion, out: Path, budget: Mapping[str, float | int] | None = None) -> dict[str, Any]:
+    """A result's summary as plain values, with the bounds it was made for."""
+    bounds = None if budget is None else dict(budget)
+    return {"out": str(out), **asdict(fusion.summary()), "ratio": fusion.count.ratio, "budget": bounds}
 
 
 def loading_lines(factory: str, out: Path) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from ..terminal import examples, guarded, working
 from . import options as opt
-from .jobs import Unlabelled, load_data, show
+from .jobs import load_data, show_fusion
 from .parse import example_inputs, factory_per_model, parse_dtype
 from .root import app
 
@@ -53,7 +53,7 @@ def refit(
         narrow = parse_dtype(dtype)
         specs = factory_per_model(factory, factories or [], len(sources))
         tensors = example_inputs(inputs, seed)
-        batches = load_data(Unlabelled(data, batch), tensors)
+        batches = load_data(data, batch, tensors)
         assert batches is not None
         tell("loading", 0.0)
         models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, sources, strict=True)]
@@ -62,4 +62,4 @@ def refit(
         result = api.refit(result, batches, ridge=RIDGE if ridge is None else ridge, progress=tell)
         tell("writing", 1.0)
         save_fusion(result, out, dtype=narrow)
-    show(result, specs[-1], out, as_json=as_json, quiet=quiet)
+    show_fusion(result, specs[-1], out, as_json=as_json, quiet=quiet)

@@ -52,6 +52,6 @@ def run(
             except FusionError as error:
                 raise located(error, recipe, lines) from error
     if result is not None:
-        show(result, job.models[-1].factory, job.out, as_json=as_json, quiet=quiet)
+        show(result, job, as_json=as_json, quiet=quiet)
     elif not quiet:
         typer.echo(f"{recipe} is sound: {len(job.models)} model(s) into {job.out}")

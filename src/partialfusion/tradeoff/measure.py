@@ -156,7 +156,7 @@ class _Run:
         except KeyboardInterrupt:
             if not self.points:
                 raise
-            log.warning("interrupted after %d of %d networks", len(self.points), total)
+            log.info("interrupted after %d of %d networks", len(self.points), total)
             return False
         return True
 

@@ -15,11 +15,12 @@ from ...features import Site
 from ...kernels import Convention
 from ...recipe import PRUNING, Align, Features, MethodName, NormRule, PruningName
 from ...runtime.storage import NARROW
-from ..jobs import Job, Model, Unlabelled
-from ..parse import parse_shape
+from ..jobs import Job, Model
+from ..measures import is_function
+from ..parse import BOUNDS, bound, parse_shape
 from .nodes import Document, Fields, Parser, WrongError, choice, file, flag, lacks, line, many, number, text, whole
 
-FUSING, PRUNING_ALONE = ("alpha", "mix", "align"), ("keep",)  # keys for several models, and for one
+FUSING, PRUNING_ALONE = ("alpha", "mix", "align", "evaluate"), ("keep",)  # keys for several models, and for one
 MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
 OPTIONS = ("alpha", "keep", "mix", "method", "features", "site", "align", "norm", "refit", "convention", "check")
 
@@ -38,7 +39,9 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "method": _method,
         "alpha": _shares(0.0, 1.0, "0 (one model's size) … 1 (the ensemble)"),
         "keep": _shares(1e-9, 1.0, "above 0 … 1 (all channels)"),
-        "mix": many(number),
+        "budget": _budget,
+        "mix": _mix,
+        "evaluate": _measure,
         "features": choice(*get_args(Features)),
         "site": choice(*get_args(Site)),
         "align": choice(*get_args(Align)),
@@ -60,7 +63,8 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
     _check_size(document, found, len(models))
     document.finish()
     lines = {key: line(node) for key, (_, node) in found.items()} | places
-    lines |= {str(found[key][0]): line(found[key][1]) for key in ("data", "output") if key in found}
+    lines |= {str(found[key][0]): line(found[key][1]) for key in ("data", "evaluate", "output") if key in found}
+    lines |= {"the budget": line(found["budget"][1])} if "budget" in found else {}
     return _job(found, models), lines
 
 
@@ -71,7 +75,10 @@ def _job(found: Fields, models: list[Model]) -> Job:
         inputs=tuple(value["input"]),
         options={key: value[key] for key in OPTIONS if key in value},
         out=Path(value["output"]),
-        data=Unlabelled(value["data"], value.get("batch", 64)) if "data" in value else None,
+        data=value.get("data"),
+        batch=value.get("batch", 64),
+        budget=value.get("budget"),
+        evaluate=value.get("evaluate"),
         dtype=value.get("dtype"),
         seed=value.get("seed", 0),
         prune=len(models) == 1,
@@ -107,14 +114,55 @@ def _check_size(document: Document, found: Fields, models: int) -> None:
             document.wrong(found[key][1], f"{key}: {told} instead")
     if one and "method" in found and _name(found["method"][0]) not in get_args(PruningName):
         document.wrong(found["method"][1], f"method: one model is pruned by {', '.join(get_args(PruningName))}")
-    if "batch" in found and "data" not in found:
+    for size in ("alpha", "keep"):
+        if size in found and "budget" in found:
+            document.wrong(found["budget"][1], f"budget: {size} and budget exclude each other; leave one of them out")
+    if "batch" in found and not {"data", "evaluate"} & found.keys():
         document.wrong(found["batch"][1], "batch: there is no data to split; give data: FILE")
-    if "mix" in found and not one and models:
-        shares, node = found["mix"]
+    _check_mix(document, found, 0 if one else models)
+
+
+def _check_mix(document: Document, found: Fields, models: int) -> None:
+    """Shares fit the models; automatic ones need a measure, which is for nothing else."""
+    shares, node = found.get("mix", (None, None))
+    if shares == "auto" and lacks(document.root, "evaluate", {}):
+        document.wrong(node, "mix: auto needs what to choose by; give evaluate: FILE or package.module:function")
+    elif shares != "auto" and "evaluate" in found:
+        document.wrong(found["evaluate"][1], "evaluate: it is what mix: auto goes by; give that, or leave it out")
+    elif isinstance(shares, list) and models:
         if len(shares) != models:
             document.wrong(node, f"mix: {len(shares)} shares for {models} models")
         elif min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
             document.wrong(node, f"mix: shares are not negative and sum to one, these sum to {sum(shares):g}")
+
+
+def _budget(node: Node) -> dict[str, float | int]:
+    """A number, which is of parameters, or bounds by name."""
+    if not isinstance(node, MappingNode) or not node.value:
+        return {"params": _bound(node)}
+    for key, _ in node.value:
+        if key.value not in BOUNDS:
+            raise WrongError(key, f"{key.value!r} cannot be bounded, only {', '.join(BOUNDS)} can")
+    return {str(key.value): _bound(value) for key, value in node.value}
+
+
+def _bound(node: Node) -> float | int:
+    number(node)
+    try:
+        return bound(str(node.value), "a bound")
+    except OptionError as error:
+        raise WrongError(node, str(error)) from None
+
+
+def _mix(node: Node) -> list[float] | str:
+    if isinstance(node, ScalarNode) and node.value == "auto":
+        return "auto"
+    return many(number)(node)
+
+
+def _measure(node: Node) -> str:
+    """A file that is there, or the name of a function."""
+    return text(node) if is_function(text(node)) else str(file(node))
 
 
 def _anything(node: Node) -> Node:
