@@ -14,6 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision
 	touch $(READY)
 
+# Prints a table and writes partialfusion-demo.html.
 demo: $(READY)
 	$(BIN)/partialfusion demo
 

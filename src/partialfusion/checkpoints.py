@@ -5,7 +5,6 @@ Code in a pickled file is never run.
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import warnings
@@ -24,7 +23,7 @@ from .errors import CheckpointError
 from .factories import build
 from .fusion import Fusion
 from .runtime.files import SUFFIX as SAFE
-from .runtime.files import StrPath, existing, replacing, write_tensors
+from .runtime.files import StrPath, check_target, existing, replacing, write_tensors
 from .runtime.header import RECORD
 from .runtime.storage import load, load_dense, narrowed, save
 from .surgery.resize import resized
@@ -167,17 +166,7 @@ def check_writable(path: StrPath, *, keep: Sequence[StrPath] = ()) -> Path:
     path = Path(path)
     if path.suffix not in (SAFE, *TORCH):
         raise CheckpointError(f"{path} cannot be written: its name must end in {SAFE} or {', '.join(TORCH)}")
-    if path.is_dir():
-        raise CheckpointError(f"{path} cannot be written: it is a folder; name a file in it")
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise CheckpointError(f"{path} cannot be written: there is no folder {folder}; create it first")
-    if not os.access(folder, os.W_OK):
-        raise CheckpointError(f"{path} cannot be written: no permission in {folder}; choose another folder")
-    for other in keep:
-        if Path(other).exists() and path.exists() and os.path.samefile(path, other):
-            raise CheckpointError(f"{path} is an input and would be overwritten; choose another output file")
-    return path
+    return check_target(path, keep=keep)
 
 
 def _broken(path: Path) -> str:

@@ -7,6 +7,7 @@ from . import demo
 from . import trace
 from . import fuse
 from . import prune
+from . import frontier
 from . import refit
 from . import convert
 from . import bench
@@ -14,7 +15,7 @@ from . import run
 from . import study
 
 
-__all__ = ["app", "bench", "convert", "demo", "fuse", "main", "prune", "refit", "run", "study", "trace"]
+__all__ = ["app", "bench", "convert", "demo", "frontier", "fuse", "main", "prune", "refit", "run", "study", "trace"]
 
 
 def main() -> None:

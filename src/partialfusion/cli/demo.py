@@ -10,16 +10,21 @@ import typer
 
 from ..errors import CheckpointError
 from ..terminal import examples, guarded, print_json, working
+from .frontier import PAGES, check_outputs, write
 from .options import AsJson, Seed
 from .root import app
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..study.digits import Study
+    from ..progress import Listener
+    from ..study.digits import Specialists, Study
 
 
-@app.command(epilog=examples("demo", "demo --seed 1 --json", "demo --save digits"))
+PAGE = Path("partialfusion-demo.html")
+
+
+@app.command(epilog=examples("demo", "demo --seed 1 --json --no-page", "demo --save digits --page digits.html"))
 @guarded
 def demo(
     seed: Seed = 0,
@@ -27,13 +32,20 @@ def demo(
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep the specialists, as a.safetensors and b.safetensors."),
     ] = None,
+    page: Annotated[Path, typer.Option(metavar="FILE", help="The table as an interactive page, .html.")] = PAGE,
+    no_page: Annotated[bool, typer.Option("--no-page", help="Write no page.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train two specialists on handwritten digits and fuse them, from average to ensemble. Takes seconds."""
+    """Train two specialists on handwritten digits and fuse them, from average to ensemble. Takes seconds.
+
+    Prints a table and writes it as a page that opens offline.
+    """
     with working() as tell:
         tell("starting PyTorch", 0.0)
         from ..study import digits
 
+        if not no_page:
+            check_outputs([page], forms=PAGES)
         if save is not None:
             _make_folder(save)
         pair = digits.specialists(seed, on_step=lambda step: tell(step, 0.0))
@@ -43,10 +55,22 @@ def demo(
             save_state(pair.a, save / "a.safetensors")
             save_state(pair.b, save / "b.safetensors")
         study = digits.study(pair, on_step=lambda step: tell(step, 0.0))
+        if not no_page:
+            _write_page(pair, page, tell)
     if as_json:
         print_json(asdict(study))
     else:
-        _print_study(study, save)
+        _print_study(study, save, None if no_page else page)
+
+
+def _write_page(pair: Specialists, page: Path, tell: Listener) -> None:
+    """All of the frontier: unlike one that took hours, a part of it is worth nothing."""
+    from ..study import digits
+
+    found = digits.frontier(pair, progress=tell)
+    if not found.complete:
+        raise KeyboardInterrupt
+    write(found, page, "Two specialists on handwritten digits")
 
 
 def _make_folder(path: Path) -> None:
@@ -56,7 +80,7 @@ def _make_folder(path: Path) -> None:
         raise CheckpointError(f"{path} cannot be made a folder: {error.strerror}; choose another") from error
 
 
-def _print_study(study: Study, saved: Path | None) -> None:
+def _print_study(study: Study, saved: Path | None, page: Path | None) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -74,6 +98,8 @@ def _print_study(study: Study, saved: Path | None) -> None:
         "The plain average does without alignment: channel i of A meets channel i of B,\n"
         "whatever they stand for.\n"
     )
+    if page is not None:
+        console.print(f"To look at: {page}, which opens in a browser.\n", markup=False, soft_wrap=True)
     if saved is not None:
         console.print(f"Saved a.safetensors and b.safetensors in {saved}.\n", markup=False, soft_wrap=True)
     console.print("[bold]Try next[/bold]\n")

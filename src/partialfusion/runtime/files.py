@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -57,6 +57,12 @@ def writable(path: StrPath) -> Path:
     path = Path(path)
     if path.suffix != SUFFIX:
         raise CheckpointError(f"{path} cannot be written: its name must end in {SUFFIX}")
+    return check_target(path)
+
+
+def check_target(path: StrPath, *, keep: Sequence[StrPath] = ()) -> Path:
+    """The path of a file that `replacing` can write, or an error: a folder, nowhere to write, or a file to keep."""
+    path = Path(path)
     if os.path.isdir(path):
         raise CheckpointError(f"{path} cannot be written: it is a folder; name a file in it")
     folder = os.path.dirname(os.path.realpath(path))
@@ -64,6 +70,9 @@ def writable(path: StrPath) -> Path:
         raise CheckpointError(f"{path} cannot be written: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CheckpointError(f"{path} cannot be written: no permission in {folder}; choose another folder")
+    for other in keep:
+        if os.path.exists(other) and os.path.exists(path) and os.path.samefile(path, other):
+            raise CheckpointError(f"{path} is an input and would be overwritten; choose another output file")
     return path
 
 

@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from .. import api
 from ..blueprint import Blueprint, run
 from ..errors import DataError, OptionError
+from ..progress import Listener
 from ..recipe import MethodName
+from ..tradeoff import Frontier
+from ..tradeoff import frontier as measured
 
 PIXELS, CLASSES = 64, 10
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -205,6 +208,19 @@ def study(
         points += [_fused(pair, blueprint, "partial-ot", alpha, mix) for mix in mixes]
     points += [_ensemble(pair, mix, 2 * size) for mix in mixes]
     return Study(pair.seed, pair.digit, len(pair.data_a), len(pair.data_b), len(pair.test), tuple(points))
+
+
+def frontier(pair: Specialists, *, progress: bool | Listener | None = None) -> Frontier:
+    """The networks of the study, measured by the library's own `frontier`, for its page."""
+    return measured(
+        [pair.a, pair.b],
+        pair.data_b.images[:2],
+        evaluate=[(pair.test.images, pair.test.digits)],
+        alphas=ALPHAS,
+        methods=("average", "partial-ot"),
+        mixes=SHARES,
+        progress=progress,
+    )
 
 
 def logits(model: nn.Module, sample: Sample) -> Tensor:

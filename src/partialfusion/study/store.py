@@ -62,7 +62,10 @@ class Store:
         if self._locked:
             yield
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StudyError(f"{self.folder} cannot be made a folder: {error.strerror}; choose another") from error
         with self._alone():
             self._kinds.clear()
             self._locked = True
