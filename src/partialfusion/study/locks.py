@@ -25,11 +25,7 @@ def held(path: Path, *, wait: bool) -> Iterator[None]:
         import fcntl
     except ImportError as error:
         raise StudyError("studies need file locks, which this system lacks: run them on Linux, macOS or WSL") from error
-    try:
-        opened = open(path, "w")
-    except OSError as error:
-        raise StudyError(f"{path} cannot be written: {error.strerror}; choose another folder") from error
-    with opened as file:
+    with open(path, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

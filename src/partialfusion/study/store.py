@@ -83,6 +83,8 @@ class Store:
                 raise StudyError(
                     f"another run is writing to {self.folder}: wait for it or choose another folder"
                 ) from None
+            except OSError as error:
+                raise StudyError(f"{self.folder} cannot be written: {error.strerror}; choose another") from error
             yield
 
     def _lines(self, name: str) -> _Lines:
