@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..progress import Listener
-from ..terminal import interrupted, print_json
+from ..terminal import Stopping, interrupted, print_json
 from .measures import files_read, load_measure
 from .parse import example_inputs, parse_dtype
 from .records import fusion_record, loading_lines
@@ -71,7 +71,10 @@ def carry_out(job: Job, tell: Listener) -> Fusion:
     from .. import api
     from ..budget import Budget
     from ..checkpoints import check_writable, load_model, save_fusion
+    from ..recipe import COUPLING
 
+    searches = job.prune or job.options.get("method", COUPLING[0]) not in COUPLING
+    telling = tell.plain if searches and isinstance(tell, Stopping) else tell  # a search ends by itself with Ctrl-C
     check_writable(job.out, keep=job.files)
     dtype = parse_dtype(job.dtype)
     inputs = example_inputs(job.inputs, job.seed)
@@ -79,11 +82,11 @@ def carry_out(job: Job, tell: Listener) -> Fusion:
     measure = None if job.evaluate is None else load_measure(job.evaluate, job.batch, inputs)
     tell("loading", 0.0)
     models = [load_model(m.factory, m.checkpoint, seed=job.seed) for m in job.models]
-    options: dict[str, Any] = {**job.options, "data": batches, "seed": job.seed, "progress": tell}
+    options: dict[str, Any] = {**job.options, "data": batches, "seed": job.seed, "progress": telling}
     options |= {} if job.budget is None else {"budget": Budget(**job.budget)}
     options |= {} if measure is None else {"evaluate": measure}
     result = api.prune(models[0], inputs, **options) if job.prune else api.fuse(models, inputs, **options)
-    tell("writing", 1.0)
+    (tell if result.plan.converged else telling)("writing", 1.0)  # what a search had found by then is written
     save_fusion(result, job.out, dtype=dtype)
     return result
 
