@@ -62,14 +62,15 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = [
         line for line in lines if not line.startswith("partialfusion study")
     ]  # see tests/study/test_commands.py
-    assert [c.split()[1] for c in commands] == ["demo", "trace", "fuse", "convert", "prune", "run"]
+    assert [c.split()[1] for c in commands] == ["demo", "trace", "fuse", "convert", "prune", "frontier", "run"]
     (recipe,) = blocks("yaml")
     (tmp_path / "recipe.yaml").write_text(recipe)
     for command in commands:
         result = CliRunner().invoke(app, shlex.split(command)[1:])
         assert result.exit_code == 0, result.output
     written = {p.name for p in (tmp_path / "digits").iterdir()}
-    assert {"fused.safetensors", "fused.pt", "small.safetensors", "recipe.safetensors"} <= written
+    assert {"fused.safetensors", "fused.pt", "small.safetensors", "frontier.html", "recipe.safetensors"} <= written
+    assert (tmp_path / "partialfusion-demo.html").exists()
 
 
 def test_links_lead_somewhere() -> None:

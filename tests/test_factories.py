@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 from partialfusion.checkpoints import load_model, save_state
+from partialfusion.cli import app
 from partialfusion.errors import OptionError
 from partialfusion.factories import Spec, as_python, build, load_factory
 
@@ -144,6 +146,21 @@ def test_timm(monkeypatch: pytest.MonkeyPatch) -> None:
         assert model.out_features == width
     with pytest.raises(OptionError, match="timm has no model 'resnet'; did you mean"):
         build("timm:resnet")
+
+
+@pytest.mark.parametrize("spec", ["timm:test_resnet,num_classes=5", "torchvision:squeezenet1_1,num_classes=5"])
+def test_catalogues_on_the_command_line(folder: Path, spec: str) -> None:
+    """Models of the packages themselves, where they are there, fused from files like any other."""
+    pytest.importorskip("catalogue.models")
+    pytest.importorskip(spec.partition(":")[0])
+    for seed in (0, 1):
+        save_state(build(spec, seed=seed), f"{seed}.safetensors")
+    words = ["fuse", spec, "0.safetensors", "1.safetensors", "--input", "1,3,64,64", "--method", "average"]
+    result = CliRunner().invoke(app, [*words, "--no-check", "--out", "fused.safetensors"])
+    assert result.exit_code == 0, result.stderr
+    a, b, fused = (dict(load_model(spec, f"{name}.safetensors").named_parameters()) for name in ("0", "1", "fused"))
+    for name, parameter in fused.items():
+        torch.testing.assert_close(parameter, (a[name] + b[name]) / 2)
 
 
 @pytest.mark.parametrize("package", ["timm", "torchvision"])

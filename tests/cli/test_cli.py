@@ -24,7 +24,7 @@ from partialfusion.errors import OptionError
 from partialfusion.factories import build
 from partialfusion.terminal import TRACEBACK
 
-COMMANDS = ("demo", "trace", "fuse", "prune", "refit", "convert", "bench", "run")
+COMMANDS = ("demo", "trace", "fuse", "prune", "frontier", "refit", "convert", "bench", "run")
 FUSE = ("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
 
 

@@ -186,7 +186,10 @@ import partialfusion as pf
 from partialfusion import progress
 from partialfusion.cli import main
 
-pf.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))  # what takes long to import is imported once for all
+torch.set_num_threads(1)  # threads do not survive a fork
+nets = [torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.GELU(), torch.nn.Linear(4, 2)) for _ in range(2)]
+pf.fuse(nets, torch.ones(1, 2))  # what takes long to import is imported once for all
+pf.prune(nets[0], torch.ones(1, 2))
 for line in sys.stdin:
     folder, log, step, share, words = json.loads(line)
     child = os.fork()
@@ -214,8 +217,10 @@ class Server:
 
     def __init__(self, log: Path) -> None:
         self.log = log
-        command = [sys.executable, "-c", SERVER]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=log)
+        command, env = [sys.executable, "-c", SERVER], {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=log, env=env
+        )
 
     def run(self, step: str, *words: str, share: float = 0.0) -> tuple[int, str, str]:
         """The exit code, stdout and stderr of a command that is interrupted at a step, when so much of it is done."""

@@ -223,6 +223,12 @@ def frontier(pair: Specialists, *, progress: bool | Listener | None = None) -> F
     )
 
 
+def tested(model: nn.Module) -> float:
+    """Accuracy on the test images of the demo, for `--evaluate`."""
+    _, test = load()
+    return accuracy(logits(model, test), test)
+
+
 def logits(model: nn.Module, sample: Sample) -> Tensor:
     """(n × 10)."""
     found: Tensor = run(model, (sample.images,))
