@@ -265,3 +265,33 @@ def test_bad_budgets_and_mixes(folder: Path, options: tuple[str, ...], told: str
 def test_keep_and_budget(folder: Path) -> None:
     args = ("prune", SMALL, "a.safetensors", "--input", "2,6", "--out", "s.pt")
     fails(run(*args, "--budget", "0.5", "--keep", "0.5"), "keep and budget exclude each other")
+
+
+# Mixes
+
+
+def test_an_automatic_mix_equals_the_library_s(labelled: Labelled) -> None:
+    x, y = labelled
+    expected = pf.fuse(
+        models(), example_inputs(["2,6"], 0), mix="auto", evaluate=list(zip(x.split(20), y.split(20), strict=True))
+    )
+    assert expected.mixing is not None
+    auto = ("--mix", "auto", "--evaluate", "v.npz", "--batch", "20")
+    document = json.loads(run(*FUSE, *auto, "--json").stdout)
+    same_state(load_state("f.safetensors"), expected.model.state_dict())
+    assert document["mixing"]["mix"] == document["recipe"]["mix"] == list(expected.mixing.mix)
+    assert [p["score"] for p in document["mixing"]["points"]] == [p.score for p in expected.mixing.points]
+    assert str(expected.mixing) in run(*FUSE, *auto).stdout
+    text = f"factory: {SMALL}\nmodels: [{{checkpoint: a.safetensors}}, {{checkpoint: b.pt}}]\ninput: 2,6\n"
+    Path("r.yaml").write_text(f"{text}mix: auto\nevaluate: v.npz\nbatch: 20\noutput: g.safetensors\n")
+    result = run("run", "r.yaml")
+    assert result.exit_code == 0, result.stderr
+    assert Path("g.safetensors").read_bytes() == Path("f.safetensors").read_bytes()
+
+
+def test_an_automatic_mix_by_a_function(folder: Path) -> None:
+    result = run(*FUSE, "--mix", "auto", "--evaluate", f"{MODULE}:score", "--json")
+    assert result.exit_code == 0, result.stderr
+    expected = pf.fuse(models(), example_inputs(["2,6"], 0), mix="auto", evaluate=score)
+    assert json.loads(result.stdout)["recipe"]["mix"] == list(expected.recipe.mix)
+    fails(run(*FUSE, "--mix", "auto", "--evaluate", f"{MODULE}:broken"), "no luck")

@@ -121,6 +121,8 @@ def show_fusion(
         print_json(fusion_record(result, out, budget))
     elif not quiet:
         typer.echo(str(result.summary()))
+        if result.mixing is not None:
+            typer.echo(f"\n{result.mixing}")
         if budget is not None:
             typer.echo(f"budget: {', '.join(f'{name} {bound:g}' for name, bound in budget.items())}")
         typer.echo(f"\nwrote {out}. Its widths are the result's; to load it in Python:\n")

@@ -31,9 +31,14 @@ def blueprint_record(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def fusion_record(fusion: Fusion, out: Path, budget: Mapping[str, float | int] | None = None) -> dict[str, Any]:
-    """A result's summary as plain values, with the bounds it was made for."""
-    bounds = None if budget is None else dict(budget)
-    return {"out": str(out), **asdict(fusion.summary()), "ratio": fusion.count.ratio, "budget": bounds}
+    """A result's summary as plain values, with the bounds it was made for and how its mix was found."""
+    return {
+        "out": str(out),
+        **asdict(fusion.summary()),
+        "ratio": fusion.count.ratio,
+        "budget": None if budget is None else dict(budget),
+        "mixing": None if fusion.mixing is None else asdict(fusion.mixing),
+    }
 
 
 def loading_lines(factory: str, out: Path) -> str:
