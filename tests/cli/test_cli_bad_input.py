@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from calls import CONV, MODULE, SMALL, fails, run
+from calls import CONV, MODULE, NETS, SMALL, fails, run
 
 import partialfusion as pf
 from partialfusion.checkpoints import load_model, save_state
@@ -41,17 +43,30 @@ output: out.safetensors
 """
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All that the commands read, made once."""
+    home = tmp_path_factory.mktemp("prepared")
+    with contextlib.chdir(home):
+        Path(f"{MODULE}.py").write_text(NETS)
+        models = [build(SMALL, seed=seed) for seed in (0, 1)]
+        for model, path in zip(models, ("a.safetensors", "b.pt"), strict=True):
+            save_state(model, path)
+        pf.save(pf.fuse(models, torch.ones(2, 6), alpha=0.5), "f.safetensors")
+        x = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
+        np.save("x.npy", x)
+        np.savez("v.npz", x=x, labels=np.arange(40) % 3)
+        save_state(build(CONV), "conv.pt")
+        Path("r.yaml").write_text(RECIPE)
+    return home
+
+
 @pytest.fixture
-def ready(folder: Path) -> Path:
-    """All that the commands read."""
-    models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
-    pf.save(pf.fuse(models, torch.ones(2, 6), alpha=0.5), "f.safetensors")
-    x = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
-    np.save("x.npy", x)
-    np.savez("v.npz", x=x, labels=np.arange(40) % 3)
-    save_state(build(CONV), "conv.pt")
-    Path("r.yaml").write_text(RECIPE)
-    return folder
+def ready(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with all that the commands read."""
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def call(command: str, *changes: tuple[str, str], out: str | None = None) -> tuple[str, ...]:
