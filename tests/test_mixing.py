@@ -230,6 +230,20 @@ def test_many_samples_tell_and_few_do_not(caplog: pytest.LogCaptureFixture) -> N
     assert "do not tell" in str(unsure)
 
 
+def test_two_peaks_are_told_from_what_is_between_them() -> None:
+    """Networks that fuse badly: either of them alone is as good, and every sample says that the middle is worse."""
+    noise = torch.randn(500, generator=torch.Generator().manual_seed(3))
+
+    def evaluate(model: nn.Module) -> Tensor:
+        share = float(model(torch.ones(1, 1)).detach())
+        return noise * (1 + 0.1 * share) + 10 * (share - 0.5) ** 2
+
+    mixing = pf.fuse(one_or_zero(), torch.ones(1, 1), alpha=1, mix="auto", evaluate=evaluate).mixing
+    assert {p.mix for p in mixing.points if p.alike(2.0)} >= {(0.0, 1.0), (1.0, 0.0)}
+    assert mixing.clear
+    assert mixing.alike <= 4 / 11
+
+
 def test_within_one_standard_error_the_nearest_to_equal_shares_is_taken() -> None:
     models, x = one_or_zero(), torch.ones(1, 1)
     found = pf.fuse(models, x, alpha=1, mix="auto", evaluate=noisy(40, 0.8, 0.01)).mixing

@@ -11,7 +11,7 @@ from dataclasses import replace
 from .flow import Flow, Reduced
 from .fusion import Fusion
 from .kernels import Mix
-from .mixing import Mixing, MixPoint
+from .mixing import SURE, Mixing, MixPoint
 from .scoring import Score, Scorer
 from .text import mix_text
 
@@ -87,7 +87,9 @@ def _concluded(scores: dict[Mix, Score], equal: Mix, metric: str) -> Mixing:
     points = tuple(_point(mix, scores[mix], scores[best]) for mix in sorted(scores))
     taken = min((p for p in points if p.alike(1.0)), key=lambda p: (distance(p.mix), -p.score))
     samples = scores[best].samples
-    return Mixing(points, taken.mix, metric, None if samples is None else len(samples))
+    grid = coarse(len(equal))
+    alike = sum(p.alike(SURE) for p in points if p.mix in grid) / len(grid)
+    return Mixing(points, taken.mix, metric, None if samples is None else len(samples), alike)
 
 
 def _point(mix: Mix, score: Score, best: Score) -> MixPoint:

@@ -8,7 +8,7 @@ from .kernels import Mix
 from .text import mix_text, table
 
 SURE = 2.0  # standard errors beyond which two scores differ
-WIDE = 0.5  # shares this far apart that score alike mean that the samples are too few
+MOST = 0.5  # of the grid: where as many mixes score alike, the samples are too few
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,14 @@ class Mixing:
         mix: the one taken.
         metric: what the scores are.
         samples: how many samples were scored; None where the measure gives one number for all.
+        alike: share of the mixes of the coarse grid that are within two standard errors of the best.
     """
 
     points: tuple[MixPoint, ...]
     mix: Mix
-    metric: str = "score"
-    samples: int | None = None
+    metric: str
+    samples: int | None
+    alike: float
 
     @property
     def best(self) -> MixPoint:
@@ -56,15 +58,9 @@ class Mixing:
         return max(self.points, key=lambda p: p.score)
 
     @property
-    def spread(self) -> float:
-        """How far apart the shares of a model lie among the mixes within two standard errors of the best."""
-        alike = [p.mix for p in self.points if p.alike(SURE)]
-        return max(max(own) - min(own) for own in zip(*alike, strict=True))
-
-    @property
     def clear(self) -> bool | None:
         """Whether the samples are enough to tell good mixes from bad ones; None where that is not known."""
-        return None if self.samples is None else self.spread < WIDE
+        return None if self.samples is None else self.alike < MOST
 
     def __repr__(self) -> str:
         return str(self)
@@ -89,6 +85,6 @@ class Mixing:
     def warning(self) -> str:
         """What to tell where the samples are too few."""
         return (
-            f"{self.samples:,} samples do not tell the mixes apart: shares that differ by {self.spread:.2f} score "
+            f"{self.samples:,} samples do not tell the mixes apart: {self.alike:.0%} of those from end to end score "
             "alike within two standard errors; evaluate on more samples"
         )

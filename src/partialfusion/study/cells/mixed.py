@@ -57,7 +57,6 @@ class Mixed:
         return {
             "accuracy": accuracy(result.model, unseen(self.pair.data, self.tested)),
             "share": round(mixing.mix[1], 6),
-            "spread": round(mixing.spread, 6),
-            "clear": mixing.clear,
+            "alike": round(100 * mixing.alike, 2),
             "curve": [[round(p.mix[1], 6), round(100 * p.score, 4)] for p in mixing.points],
         }

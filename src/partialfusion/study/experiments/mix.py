@@ -74,7 +74,7 @@ class Choice:
     def choices(self, results: Results) -> Table:
         rows: list[Row] = []
         for count in self.labelled:
-            for what, label in (("share", "share of B"), ("spread", "spread of shares that score alike")):
+            for what, label in (("share", "share of B"), ("alike", "mixes that score alike (%)")):
                 values = [Value.of(self.found(results, a, count, what)) for a in self.sizes]
                 rows.append((f"{count:,} images: {label}", *values))
         columns = ("", *(f"α = {a:g}" for a in self.sizes))
@@ -85,8 +85,8 @@ class Choice:
         gain = fmean(fmean(self.found(results, a, most)) - fmean(self.equal(results, a)) for a in self.sizes)
         left = fmean(fmean(self.best(results, a)) - fmean(self.found(results, a, most)) for a in self.sizes)
         return (
-            f"{self.title}: {gain:+.2f} points over equal shares with {most:,} images, {left:.2f} below the best on "
-            "the test images"
+            f"{self.title}: {gain:+.2f} points against equal shares with {most:,} images, {-left:+.2f} against the "
+            "best on the test images"
         )
 
 
