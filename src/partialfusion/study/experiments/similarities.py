@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from ...features import Site
 from ...report import Figure, Line, Panel, Row, Table, Value
 from ..cell import Cell
@@ -116,10 +118,10 @@ def histograms(name: str, title: str, data: str, pairs: Callable[[Scale], list[P
                 ("mean", "Mean distance to all channels"),
             )
         )
-        spreads = [max(layer["nearest_a_to_b"]) / max(min(layer["nearest_a_to_b"]), 1e-9) for layer in layers]
+        spreads = [_tail(layer["nearest_a_to_b"]) for layer in layers]
         finding = (
-            f"By layer, the most isolated channel is {min(spreads):.1f} to {max(spreads):.1f} times as far from its "
-            "nearest in the other network as the least isolated one."
+            f"By layer, the most isolated tenth of A's channels is at least {min(spreads):.1f} to {max(spreads):.1f} "
+            "times as far from the nearest of the other network as the median channel."
         )
         return Told(finding, _text(scale, pairs(scale), site), figures)
 
@@ -160,3 +162,8 @@ def _text(scale: Scale, pairs: Sequence[Pair], site: Site) -> str:
         f"{where} the activation function (and pooling, where there is some); of convolutions, divided by the root of "
         "the number of positions (the paper does not say on which scale its are). One pair, as in the paper."
     )
+
+
+def _tail(distances: Sequence[float]) -> float:
+    """The ninetieth percentile of distances, relative to their median; channels that never fire are at zero."""
+    return float(np.quantile(distances, 0.9) / max(np.median(distances), 1e-9))
