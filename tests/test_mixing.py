@@ -283,6 +283,12 @@ def test_one_number_says_nothing_of_its_error() -> None:
     assert [p.mix for p in mixing.points] == sorted(p.mix for p in mixing.points)
 
 
+@pytest.mark.parametrize("kind", [tuple, np.array, torch.tensor])
+def test_shares_may_be_an_array(kind: Any) -> None:
+    models, x = [ZOO["mlp"].model(seed) for seed in (0, 1)], ZOO["mlp"].inputs()
+    assert pf.fuse(models, x, mix=kind([0.25, 0.75])).recipe.mix == (0.25, 0.75)
+
+
 def test_models_that_are_the_same_keep_equal_shares() -> None:
     model, x = ZOO["mlp"].model(0), ZOO["mlp"].inputs()
     mixing = pf.fuse([model, model], x, alpha=1, mix="auto", evaluate=lambda m: 1.0).mixing

@@ -99,7 +99,8 @@ def fuse(
     check_models(models)
     if budget is not None and alpha is not None:
         raise OptionError("alpha and budget exclude each other: a budget finds an alpha for every space")
-    if (mix == "auto") != (evaluate is not None):
+    auto = isinstance(mix, str) and mix == "auto"  # an array compares with a text element by element
+    if auto != (evaluate is not None):
         raise OptionError(
             "mix='auto' and evaluate=… go together: pass labelled batches or a function of a model, with mix='auto'"
         )
@@ -114,7 +115,7 @@ def fuse(
         convention=convention,
         alpha=alpha,
         keep=None,
-        mix=check_mix(None if mix == "auto" else mix, len(models)),
+        mix=check_mix(None if auto else mix, len(models)),
         seed=seed,
         refit=refit,
         has_data=batches is not None,

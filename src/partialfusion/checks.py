@@ -109,7 +109,7 @@ def _same_integers(model: nn.Module, last: nn.Module, k: int) -> None:
             raise MismatchError(f"the integer buffer {name} differs between models[{k}] and the last model")
 
 
-def check_mix(mix: Sequence[float] | None, models: int) -> tuple[float, ...]:
+def check_mix(mix: Sequence[Any] | None, models: int) -> tuple[float, ...]:
     """The shares of the models as numbers."""
     if mix is None:
         return (1.0 / models,) * models
