@@ -273,6 +273,14 @@ def test_labelled_batches_score_by_accuracy() -> None:
         assert point.score == pytest.approx(sum(hits) / len(hits))
 
 
+def test_one_output_is_no_choice_of_classes() -> None:
+    """The largest of one number is always the first: accuracy would be the share of zeros, whatever the model."""
+    models = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)) for _ in range(2)]
+    x = torch.randn(8, 3)
+    with pytest.raises(pf.DataError, match="no classes to choose from"):
+        pf.fuse(models, x, mix="auto", evaluate=[(x, torch.ones(8, dtype=torch.int64))])
+
+
 def test_one_number_says_nothing_of_its_error() -> None:
     models, x = [ZOO["mlp"].model(seed) for seed in (0, 1)], ZOO["mlp"].inputs()
     mixing = pf.fuse(models, x, mix="auto", evaluate=towards((0.3, 0.7), models, x)).mixing

@@ -114,6 +114,11 @@ def predicted(output: Any, labels: Tensor, number: int) -> Tensor:
             f"the model gives a {type(output).__name__} on batch {number}, not a tensor of samples × classes: pass "
             "evaluate as a function of a model"
         )
+    if output.shape[1] == 1:
+        raise DataError(
+            f"the model gives one number for each sample on batch {number} (shape {tuple(output.shape)}), so there are "
+            "no classes to choose from: pass evaluate as a function of a model"
+        )
     found = output.argmax(1)
     if found.shape != labels.shape:
         raise DataError(
