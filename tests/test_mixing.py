@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import partialfusion as pf
 from partialfusion import flow
@@ -271,6 +272,22 @@ def test_labelled_batches_score_by_accuracy() -> None:
         model = pf.fuse(models, x, alpha=0.5, mix=point.mix).model
         hits = [int(row.argmax()) == int(y) for xs, ys in batches for row, y in zip(model(xs), ys, strict=True)]
         assert point.score == pytest.approx(sum(hits) / len(hits))
+
+
+def test_samples_must_come_in_the_same_order() -> None:
+    """A loader that draws from the global generator does; one with a generator of its own does not."""
+    exhibit = ZOO["mlp"]
+    models, x = [exhibit.model(seed) for seed in (0, 1)], exhibit.inputs()
+    images = torch.cat([exhibit.inputs(seed) for seed in range(1, 30)])
+    data = TensorDataset(images, torch.arange(len(images)) % 3)
+    found = [
+        pf.fuse(models, x, alpha=0.5, mix="auto", evaluate=DataLoader(data, 16, shuffle=shuffle)).mixing
+        for shuffle in (False, True)
+    ]
+    assert [p.error for p in found[0].points] == pytest.approx([p.error for p in found[1].points])
+    other = DataLoader(data, 16, shuffle=True, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(pf.DataError, match="shuffle=False"):
+        pf.fuse(models, x, mix="auto", evaluate=other)
 
 
 def test_one_output_is_no_choice_of_classes() -> None:

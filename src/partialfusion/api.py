@@ -74,8 +74,8 @@ def fuse(
         mix: the share of each model, summing to one; or "auto": the shares that score best are looked for, and
             `mixing` of the result tells what was measured. Default: equal shares.
         evaluate: what scores a model for mix="auto": batches of (input, label), for accuracy; or a function of a model
-            that gives a number, larger is better, or a tensor of one number for each sample. Use images that were used
-            neither for training nor for testing.
+            that gives a number, larger is better, or a tensor of one number for each sample; samples in the same order
+            every time. Use images that were used neither for training nor for testing.
         method: "average" (channel i with channel i), "permutation" (Git Re-Basin's weight matching), "ot" (optimal
             transport), "partial-ot" (the most similar channels are fused, the rest stay isolated); or generalised
             pruning of the ensemble: "cluster" (similar channels of any model become one), "zip" (the most correlated

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from .errors import DataError
 from .flow import Flow, Reduced
 from .fusion import Fusion
 from .kernels import Mix
@@ -40,6 +41,7 @@ def best_mix(flow: Flow, reduced: Reduced, scorer: Scorer) -> Fusion:
         if mix not in scores:
             flow.listener(f"mix {mix_text(mix)}", min(len(scores) / total, 1.0))
             scores[mix] = scorer.score(at(mix).model)
+            _check_order(scores[mix], scores[equal])
         return scores[mix].value
 
     search(measure, equal)
@@ -47,6 +49,15 @@ def best_mix(flow: Flow, reduced: Reduced, scorer: Scorer) -> Fusion:
     if mixing.clear is False:
         log.warning(mixing.warning())
     return replace(at(mixing.mix), mixing=mixing)
+
+
+def _check_order(score: Score, first: Score) -> None:
+    """Mixes are compared sample by sample, which takes the same samples in the same order."""
+    if score.order != first.order:
+        raise DataError(
+            "the labels of evaluate come in another order, or are others, every time: pass batches that stay the same, "
+            "such as a loader with shuffle=False"
+        )
 
 
 def search(measure: Callable[[Mix], float], equal: Mix) -> Mix:

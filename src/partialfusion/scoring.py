@@ -24,10 +24,12 @@ class Score:
     Attributes:
         value: larger is better.
         samples: (n,) what every sample contributed, on the CPU, where that is known.
+        order: a number that changes with the order of the labels, where there are labels.
     """
 
     value: float
     samples: Tensor | None = None
+    order: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Accuracy:
         self.inputs = inputs
 
     def __call__(self, model: nn.Module) -> Score:
-        samples, right, total = [], 0, 0
+        samples, right, total, order = [], 0, 0, 0
         for number, batch in enumerate(self.data):
             if not isinstance(batch, (tuple, list)) or len(batch) != self.inputs + 1:
                 raise DataError(
@@ -102,9 +104,10 @@ class Accuracy:
             right += int(hits.sum())
             total += hits.numel()
             samples.append(hits.reshape(len(labels), -1).double().mean(1).cpu())
+            order = hash((order, labels.double().cpu().numpy().tobytes()))
         if not total:
             raise DataError("evaluate holds no labelled batch: pass at least one batch of inputs and labels")
-        return Score(right / total, torch.cat(samples))
+        return Score(right / total, torch.cat(samples), order)
 
 
 def predicted(output: Any, labels: Tensor, number: int) -> Tensor:
