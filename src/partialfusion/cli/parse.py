@@ -34,6 +34,8 @@ def parse_shares(option: str, given: Sequence[str] | None) -> float | dict[str, 
     for text in given or ():
         pattern, equals, number = text.rpartition("=")
         if equals:
+            if pattern in patterns:
+                raise OptionError(f"{option} {text}: a number for {pattern!r} is given twice")
             patterns[pattern] = _number(number, f"{option} {text}")
         else:
             numbers.append(_number(text, f"{option} {text}"))

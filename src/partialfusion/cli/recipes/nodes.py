@@ -154,6 +154,17 @@ def many(parse: Callable[[Node], T]) -> Callable[[Node], list[T]]:
     return parse_all
 
 
+def entries(node: MappingNode) -> dict[str, tuple[Node, Node]]:
+    """Key → its node and its value's, for keys of the user's own."""
+    found: dict[str, tuple[Node, Node]] = {}
+    for key, value in node.value:
+        name = str(key.value)
+        if name in found:
+            raise WrongError(key, f"{name} is given twice")
+        found[name] = key, value
+    return found
+
+
 def file(node: Node) -> Path:
     """A file that is there."""
     path = Path(text(node))

@@ -18,7 +18,22 @@ from ...runtime.storage import NARROW
 from ..jobs import Job, Model
 from ..measures import is_function
 from ..parse import BOUNDS, bound, parse_shape
-from .nodes import Document, Fields, Parser, WrongError, choice, file, flag, lacks, line, many, number, text, whole
+from .nodes import (
+    Document,
+    Fields,
+    Parser,
+    WrongError,
+    choice,
+    entries,
+    file,
+    flag,
+    lacks,
+    line,
+    many,
+    number,
+    text,
+    whole,
+)
 
 FUSING, PRUNING_ALONE = ("alpha", "mix", "align", "evaluate"), ("keep",)  # keys for several models, and for one
 MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
@@ -140,10 +155,11 @@ def _budget(node: Node) -> dict[str, float | int]:
     """A number, which is of parameters, or bounds by name."""
     if not isinstance(node, MappingNode) or not node.value:
         return {"params": _bound(node)}
-    for key, _ in node.value:
-        if key.value not in BOUNDS:
-            raise WrongError(key, f"{key.value!r} cannot be bounded, only {', '.join(BOUNDS)} can")
-    return {str(key.value): _bound(value) for key, value in node.value}
+    given = entries(node)
+    for name, (key, _) in given.items():
+        if name not in BOUNDS:
+            raise WrongError(key, f"{name!r} cannot be bounded, only {', '.join(BOUNDS)} can")
+    return {name: _bound(value) for name, (_, value) in given.items()}
 
 
 def _bound(node: Node) -> float | int:
@@ -204,7 +220,7 @@ def _shares(low: float, high: float, told: str) -> Callable[[Node], float | dict
 
     def parse(node: Node) -> float | dict[str, float]:
         if isinstance(node, MappingNode) and node.value:
-            return {str(key.value): one(value) for key, value in node.value}
+            return {name: one(value) for name, (_, value) in entries(node).items()}
         return one(node)
 
     return parse
@@ -223,7 +239,7 @@ def _method(node: Node) -> Any:
     """A name, or a name with the settings of a pruning method."""
     if not isinstance(node, MappingNode):
         return choice(*get_args(MethodName))(node)
-    given = {str(key.value): value for key, value in node.value}
+    given = {name: value for name, (_, value) in entries(node).items()}
     if "name" not in given:
         raise WrongError(node, "a method with settings needs a name: name: cluster")
     plain = PRUNING[choice(*PRUNING)(given.pop("name"))]
