@@ -183,6 +183,26 @@ def test_alpha_one_is_the_ensemble_or_the_blueprint_says_why_not(
     assert exact or fused.blueprint.averaged or fused.blueprint.bent
 
 
+class TrainingNorm(nn.Module):
+    """Its batch norm takes the statistics of every batch, and updates its own, in any mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.bn, self.c = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        bn = self.bn
+        x = F.batch_norm(self.a(x), bn.running_mean, bn.running_var, bn.weight, bn.bias, training=True)
+        return self.c(torch.relu(x))
+
+
+def test_statistics_that_are_updated_in_any_mode_come_back() -> None:
+    models, x = [TrainingNorm(), TrainingNorm()], torch.randn(8, 4)
+    before = [snapshot(m) for m in models]
+    pf.fuse(models, x, alpha=0.5, data=[x])
+    assert all(identical(state, model) for state, model in zip(before, models, strict=True))
+
+
 def test_code_that_writes_into_buffers_and_inputs_disturbs_nothing() -> None:
     models = [
         randomised(Net(shifting, a=L(6, 8), c=L(8, 4), seen=torch.zeros((), dtype=torch.long)), s) for s in (0, 1)

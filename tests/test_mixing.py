@@ -158,6 +158,19 @@ def test_the_result_is_the_fusion_with_the_mix_that_was_found(options: dict[str,
     assert max(p.score for p in result.mixing.points) == evaluate(result.model)
 
 
+def test_an_evaluation_in_training_mode_leaves_the_result_as_it_is() -> None:
+    models, x = [ZOO["resnet"].model(seed) for seed in (0, 1)], ZOO["resnet"].inputs()
+    expected = pf.fuse(models, x, alpha=0.3)
+
+    def evaluate(model: nn.Module) -> float:
+        model.train()(x)
+        return 1.0
+
+    result = pf.fuse(models, x, alpha=0.3, mix="auto", evaluate=evaluate)
+    assert result.recipe.mix == EQUAL
+    assert identical(snapshot(expected.model), result.model)
+
+
 def test_nothing_is_matched_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     matched = []
     original = Flow._draft
