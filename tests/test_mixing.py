@@ -253,19 +253,16 @@ def test_two_peaks_are_told_from_what_is_between_them() -> None:
         return noise * (1 + 0.1 * share) + 10 * (share - 0.5) ** 2
 
     mixing = pf.fuse(one_or_zero(), torch.ones(1, 1), alpha=1, mix="auto", evaluate=evaluate).mixing
-    assert {p.mix for p in mixing.points if p.alike(2.0)} >= {(0.0, 1.0), (1.0, 0.0)}
+    assert {p.mix for p in mixing.points if p.alike} >= {(0.0, 1.0), (1.0, 0.0)}
     assert mixing.clear
     assert mixing.alike <= 4 / 11
 
 
-def test_within_one_standard_error_the_nearest_to_equal_shares_is_taken() -> None:
+def test_how_far_behind_and_how_sure_that_is() -> None:
     models, x = one_or_zero(), torch.ones(1, 1)
     found = pf.fuse(models, x, alpha=1, mix="auto", evaluate=noisy(40, 0.8, 0.01)).mixing
-    alike = [p for p in found.points if p.behind <= (p.error or 0.0)]
-    assert len(alike) > 1
-    assert abs(found.mix[0] - 0.5) == min(abs(p.mix[0] - 0.5) for p in alike)
     samples = noisy(40, 0.8, 0.01)
-    best = samples(pf.fuse(models, x, alpha=1, mix=found.best.mix).model)
+    best = samples(pf.fuse(models, x, alpha=1, mix=found.mix).model)
     for point in found.points[::4]:
         own = samples(pf.fuse(models, x, alpha=1, mix=point.mix).model)
         apart = (best - own).double().numpy()
@@ -317,7 +314,7 @@ def test_one_number_says_nothing_of_its_error() -> None:
     assert mixing.clear is None
     assert all(p.error is None for p in mixing.points)
     assert "not known" in str(mixing)
-    assert str(mixing).count("taken") == 1
+    assert str(mixing).count("best") == 2  # the heading and one row
     assert [p.mix for p in mixing.points] == sorted(p.mix for p in mixing.points)
 
 

@@ -12,7 +12,7 @@ from .errors import DataError
 from .flow import Flow, Reduced
 from .fusion import Fusion
 from .kernels import Mix
-from .mixing import SURE, Mixing, MixPoint
+from .mixing import Mixing, MixPoint
 from .scoring import Score, Scorer
 from .text import mix_text
 
@@ -91,16 +91,12 @@ def around(mix: Mix, step: float) -> Iterator[Mix]:
 def _concluded(scores: dict[Mix, Score], equal: Mix, metric: str) -> Mixing:
     """The curve, and what it says."""
 
-    def distance(mix: Mix) -> float:
-        return math.dist(mix, equal)
-
-    best = max(scores, key=lambda mix: (scores[mix].value, -distance(mix)))
+    best = max(scores, key=lambda mix: (scores[mix].value, -math.dist(mix, equal)))
     points = tuple(_point(mix, scores[mix], scores[best]) for mix in sorted(scores))
-    taken = min((p for p in points if p.alike(1.0)), key=lambda p: (distance(p.mix), -p.score))
     samples = scores[best].samples
     grid = coarse(len(equal))
-    alike = sum(p.alike(SURE) for p in points if p.mix in grid) / len(grid)
-    return Mixing(points, taken.mix, metric, None if samples is None else len(samples), alike)
+    alike = sum(p.alike for p in points if p.mix in grid) / len(grid)
+    return Mixing(points, best, metric, None if samples is None else len(samples), alike)
 
 
 def _point(mix: Mix, score: Score, best: Score) -> MixPoint:

@@ -27,20 +27,19 @@ class MixPoint:
     behind: float = 0.0
     error: float | None = None
 
-    def alike(self, errors: float) -> bool:
-        """Whether it is within so many standard errors of the best; without errors, whether it scores the same."""
-        return self.behind <= errors * (self.error or 0.0)
+    @property
+    def alike(self) -> bool:
+        """Whether it is within two standard errors of the best; without errors, whether it scores the same."""
+        return self.behind <= SURE * (self.error or 0.0)
 
 
 @dataclass(frozen=True, repr=False)
 class Mixing:
-    """The mixes that were measured, and the one that was taken. Prints as a table.
-
-    Taken is, of those within one standard error of the best, the one nearest to equal shares.
+    """The mixes that were measured, and the best of them. Prints as a table.
 
     Attributes:
         points: in the order of the shares of the first model, then of the second, ….
-        mix: the one taken.
+        mix: the best; of several that score the same, the one nearest to equal shares.
         metric: what the scores are.
         samples: how many samples were scored; None where the measure gives one number for all.
         alike: share of the mixes of the coarse grid that are within two standard errors of the best.
@@ -53,11 +52,6 @@ class Mixing:
     alike: float
 
     @property
-    def best(self) -> MixPoint:
-        """The highest score."""
-        return max(self.points, key=lambda p: p.score)
-
-    @property
     def clear(self) -> bool | None:
         """Whether the samples are enough to tell good mixes from bad ones; None where that is not known."""
         return None if self.samples is None else self.alike < MOST
@@ -66,14 +60,14 @@ class Mixing:
         return str(self)
 
     def __str__(self) -> str:
-        rows = [[mix_text(p.mix), f"{p.score:.4f}", self._behind(p), self._mark(p)] for p in self.points]
+        rows = [
+            [mix_text(p.mix), f"{p.score:.4f}", self._behind(p), "best" if p.mix == self.mix else ""]
+            for p in self.points
+        ]
         return table(("mix", self.metric, "behind the best", ""), rows, align="<>>") + "\n" + self._conclusion()
 
     def _behind(self, point: MixPoint) -> str:
         return f"{point.behind:.4f}" if point.error is None else f"{point.behind:.4f} ± {point.error:.4f}"
-
-    def _mark(self, point: MixPoint) -> str:
-        return "taken" if point.mix == self.mix else "best" if point == self.best else ""
 
     def _conclusion(self) -> str:
         if self.clear is None:
