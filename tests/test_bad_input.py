@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -123,7 +124,7 @@ def test_inputs_the_model_rejects() -> None:
         pair(),
         torch.randn(2, 11),
     )
-    refused(pf.TraceError, "example_inputs as the model's forward takes them", pair(), (X, X))
+    refused(pf.TraceError, "as its forward takes them", pair(), (X, X))
 
 
 class Branching(nn.Module):
@@ -206,3 +207,24 @@ def test_trace_refuses_the_same(call: Callable[[nn.Module], object]) -> None:
         call(model)
     state = snapshot(ZOO["resnet"].model(0))
     assert identical(state, ZOO["resnet"].model(0))
+
+
+def test_a_model_where_the_result_is_wanted(tmp_path: Path) -> None:
+    models, x = [ZOO["mlp"].model(seed) for seed in (0, 1)], ZOO["mlp"].inputs()
+    result = pf.fuse(models, x)
+    told = "pass what fuse or prune returned"
+    with pytest.raises(pf.OptionError, match=told):
+        pf.to_blocks(result.model, x)
+    with pytest.raises(pf.OptionError, match=told):
+        pf.save(result.model, tmp_path / "f.safetensors")
+    with pytest.raises(pf.OptionError, match=told):
+        pf.refit(result.model, [x])
+    with pytest.raises(pf.OptionError, match="such as result.model"):
+        pf.export_onnx(result, x, tmp_path / "f.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_models_in_different_precision() -> None:
+    models, x = [ZOO["mlp"].model(seed) for seed in (0, 1)], ZOO["mlp"].inputs()
+    with pytest.raises(pf.OptionError, match="torch.float64 in models.0. and torch.float32 in the last model"):
+        pf.fuse([models[0].double(), models[1]], x)

@@ -167,8 +167,16 @@ def test_catalogues_on_the_command_line(folder: Path, spec: str) -> None:
 def test_catalogue_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setitem(sys.modules, f"{package}.models", None)
-    with pytest.raises(OptionError, match=f"needs {package}, which cannot be imported.*pip install {package}"):
+    with pytest.raises(OptionError, match=f"needs {package} .*pip install {package}"):
         build(f"{package}:resnet18")
+
+
+def test_catalogue_that_does_not_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(OptionError, match="is installed and cannot be imported .*nms.*build that fits your PyTorch"):
+        build("timm:resnet18")
 
 
 @pytest.mark.parametrize(

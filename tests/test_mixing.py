@@ -351,6 +351,8 @@ def test_progress_is_told_for_every_mix() -> None:
         ({"mix": "auto", "evaluate": lambda m: "good"}, "not a number"),
         ({"mix": "auto", "evaluate": lambda m: float("nan")}, "not a finite number"),
         ({"mix": "auto", "evaluate": []}, "no labelled batch"),
+        ({"mix": "auto", "evaluate": [(torch.zeros(2, 10), torch.tensor([100, 109]))]}, "labels from 100 to 109"),
+        ({"mix": "auto", "evaluate": [(torch.zeros(2, 10), torch.tensor([-1, 0]))]}, "labels from -1 to 0"),
     ],
 )
 def test_bad_options(options: dict[str, Any], told: str) -> None:

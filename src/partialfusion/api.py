@@ -11,7 +11,7 @@ from torch import nn
 
 from .blueprint import Blueprint, as_inputs
 from .budget import Budget
-from .checks import check_mix, check_models, check_tensors
+from .checks import check_mix, check_models, check_result, check_tensors
 from .data import Batches
 from .errors import DataError, OptionError
 from .features import Site
@@ -65,7 +65,7 @@ def fuse(
         models: the networks. The result lives in the world of the last one: it is of its class, and at alpha=0 it has
             its widths. Widths of elastic spaces may differ between the models.
         example_inputs: a tensor, or a tuple of positional inputs.
-        alpha: how many channels more than one model's: 0 (one model's size) to 1 (the exact ensemble); or a mapping
+        alpha: how many channels more than one model's: 0 (one model's widths) to 1 (the exact ensemble); or a mapping
             from patterns of space names to numbers, of which the first that matches counts and spaces without a match
             have 0. For "partial-ot" it is the isolated share. Default: 0.4, and 0 for methods that fuse every channel.
         budget: instead of alpha, how large the result may be: effective parameters relative to the last model, such as
@@ -214,6 +214,7 @@ def refit(
     Returns:
         A new result with a model of its own.
     """
+    check_result(result)
     batches = Batches.of(data, result.inputs)
     if batches is None:
         raise DataError("refit needs data: pass batches of inputs (labels are not used)")

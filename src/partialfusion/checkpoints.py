@@ -279,7 +279,10 @@ def _difference(
         told = [first_line(error)]
     remedy = "build the model that the file was saved from"
     if other and not missing and not extra:
-        remedy = "use a factory that builds the widths of the file, or load_fused where a fusion wrote it"
+        remedy = (
+            "name a factory that builds these widths (on the command line --factory for each model after the first), "
+            "or load it with pf.load where a fusion wrote it"
+        )
     return f"{path} is of another model than {model}: {'; '.join(told)}. {remedy[0].upper()}{remedy[1:]}"
 
 

@@ -26,10 +26,30 @@ def check_models(models: Sequence[nn.Module]) -> None:
         raise OptionError(f"fusing needs two or more models, got {len(models)}")
     for k, model in enumerate(models):
         check_tensors(model, f"models[{k}]")
+    _same_types(models)
     devices = {t.device for m in models for t in named_tensors(m).values()}
     if len(devices) > 1:
         told = ", ".join(sorted(map(str, devices)))
         raise OptionError(f"the models are on several devices ({told}): move them to one")
+
+
+def _same_types(models: Sequence[nn.Module]) -> None:
+    *others, last = (named_tensors(m) for m in models)
+    for k, tensors in enumerate(others):
+        for name, tensor in tensors.items():
+            if name in last and tensor.is_floating_point() and tensor.dtype != last[name].dtype:
+                raise OptionError(
+                    f"{name} is {tensor.dtype} in models[{k}] and {last[name].dtype} in the last model: convert one"
+                )
+
+
+def check_result(result: Any) -> None:
+    """What `fuse` or `prune` returned, not the model in it."""
+    if not all(hasattr(result, name) for name in ("model", "plan", "layout")):
+        raise OptionError(
+            f"the result is a {type(result).__name__}: pass what fuse or prune returned, which holds the model and "
+            "its plan"
+        )
 
 
 def check_tensors(model: nn.Module, what: str) -> None:

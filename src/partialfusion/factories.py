@@ -149,10 +149,15 @@ def _of_catalogue(spec: Spec) -> Callable[..., object]:
     """A model of timm or torchvision, without pretrained weights: those come from the checkpoint."""
     try:
         package: Any = importlib.import_module("torchvision.models" if spec.module == "torchvision" else "timm")
-    except Exception as error:  # a build of torchvision for another PyTorch fails with RuntimeError
+    except ModuleNotFoundError as error:
         raise OptionError(
-            f"{spec.called} needs {spec.module}, which cannot be imported ({first_line(error)}): "
-            f"pip install {spec.module}, or name package.module:factory"
+            f"{spec.called} needs {spec.module} ({first_line(error)}): pip install {spec.module}, or name "
+            "package.module:factory"
+        ) from error
+    except Exception as error:  # a build for another PyTorch fails with RuntimeError
+        raise OptionError(
+            f"{spec.called}: {spec.module} is installed and cannot be imported ({first_line(error)}): install a build "
+            "that fits your PyTorch, or name package.module:factory"
         ) from error
     name = spec.attribute
     if name.partition(".")[0] not in package.list_models():

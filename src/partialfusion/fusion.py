@@ -71,7 +71,7 @@ class Summary:
         refitted = f"; refitted with ridge {recipe.refit:g}" if recipe.refit else ""
         if recipe.pruning is None:
             state = "converged" if self.converged else "NOT converged"
-            how = f"{recipe.align}: {state} after {self.sweeps} sweeps"
+            how = f"{recipe.align}: {state} after {self.sweeps} sweep{'s' * (self.sweeps != 1)}"
             return f"{recipe.method}, {recipe.features} features, {how}, cost {self.cost:.4g}{refitted}"
         state = "" if self.converged else "; interrupted, the best found until then"
         return f"{recipe.pruning}, {recipe.features} features, cost {self.cost:.4g}{state}{refitted}"

@@ -122,6 +122,11 @@ def predicted(output: Any, labels: Tensor, number: int) -> Tensor:
             f"the model gives one number for each sample on batch {number} (shape {tuple(output.shape)}), so there are "
             "no classes to choose from: pass evaluate as a function of a model"
         )
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < output.shape[1]:
+        raise DataError(
+            f"batch {number} of evaluate has labels from {int(labels.min())} to {int(labels.max())} and the model "
+            f"{output.shape[1]} classes: number them from 0, or pass evaluate as a function of a model"
+        )
     found = output.argmax(1)
     if found.shape != labels.shape:
         raise DataError(

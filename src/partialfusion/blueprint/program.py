@@ -122,7 +122,7 @@ def export(model: nn.Module, inputs: tuple[Any, ...]) -> Program:
             shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in inputs]
             raise TraceError(
                 f"{type(model).__name__} does not run on the example inputs of shapes {shapes}: {first_line(error)}. "
-                "Pass example_inputs as the model's forward takes them (a tensor, or a tuple of positional inputs)."
+                "Pass inputs (on the command line --input) as its forward takes them: a tensor, or a tuple of tensors."
             ) from error
         try:
             with redirect_stderr(io.StringIO()):

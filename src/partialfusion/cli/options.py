@@ -46,7 +46,7 @@ Alpha = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NUMBER|PATTERN=NUMBER",
-        help="Share of the channels that stay isolated: 0 is one model's size, 1 the ensemble; for "
+        help="Share of the channels that stay isolated: 0 is one model's widths, 1 the ensemble; for "
         "partial-ot 0.4 unless given, else 0. A pattern sets it for the spaces it matches.",
     ),
 ]

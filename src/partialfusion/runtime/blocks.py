@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor, nn
 
 from ..blueprint import as_inputs, first_line, named_tensors, run
+from ..checks import check_result
 from ..errors import DataError, OptionError
 from ..surgery.verify import close, culprits
 from .candidates import Candidate, Fused, find_candidates
@@ -44,6 +45,7 @@ def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks
         raise OptionError(f"mode={mode!r} is not known; use {' or '.join(map(repr, get_args(Mode)))}")
     if mode == "auto" and example_inputs is None:
         raise OptionError("mode='auto' times the layers on example inputs: pass example_inputs")
+    check_result(result)
     model = result.model
     candidates = find_candidates(result)
     verdicts = {path: c.verdict for path, c in candidates.items()}

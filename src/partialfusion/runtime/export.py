@@ -47,6 +47,8 @@ def export_onnx(
     Returns:
         The path.
     """
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"the model is a {type(model).__name__}: pass a module, such as result.model")
     target = writable(Path(path))
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
         _need(package)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..blueprint import first_line, named_tensors
+from ..checks import check_result
 from ..errors import CheckpointError, OptionError
 from ..kernels import Plan
 from ..surgery.apply import target_shapes
@@ -49,6 +50,7 @@ def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> 
         dtype: store parameters that are wider than this in it: torch.float16, torch.bfloat16 or torch.float32.
             Buffers, such as statistics of batch norms, keep their precision: they are small, and matter.
     """
+    check_result(result)
     path = writable(path)
     if dtype is not None and dtype not in NARROW:
         raise OptionError(f"dtype={dtype} is not known: choose one of {', '.join(map(str, NARROW))}, or None")

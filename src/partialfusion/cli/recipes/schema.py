@@ -52,7 +52,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "factory": text,
         "input": _shapes,
         "method": _method,
-        "alpha": _shares(0.0, 1.0, "0 (one model's size) … 1 (the ensemble)"),
+        "alpha": _shares(0.0, 1.0, "0 (one model's widths) … 1 (the ensemble)"),
         "keep": _shares(1e-9, 1.0, "above 0 … 1 (all channels)"),
         "budget": _budget,
         "mix": _mix,
