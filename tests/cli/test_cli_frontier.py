@@ -15,9 +15,9 @@ import torch
 from calls import LARGE, MODULE, SMALL, fails, run, same_state
 
 import partialfusion as pf
-from partialfusion import api
 from partialfusion.checkpoints import load_model, load_state
 from partialfusion.cli.parse import example_inputs
+from partialfusion.flow import Flow, Reduced
 
 FRONTIER = ("frontier", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
 SCORED = (*FRONTIER, "--evaluate", f"{MODULE}:score")
@@ -119,15 +119,15 @@ def test_unequal_widths(folder: Path) -> None:
 
 def test_interrupted_in_between(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was measured is written, and the code is that of an interrupt."""
-    fuse, calls = api.fuse, []
+    reduce, calls = Flow.reduce, []
 
-    def stopping(*args: Any, **options: Any) -> pf.Fusion:
+    def stopping(*args: Any) -> Reduced:
         calls.append(args)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return fuse(*args, **options)
+        return reduce(*args)
 
-    monkeypatch.setattr(api, "fuse", stopping)
+    monkeypatch.setattr(Flow, "reduce", stopping)
     result = run(*SCORED, "--out", "p.html", "--out", "t.json")
     assert result.exit_code == 130
     assert result.stderr == ("error: interrupted; what was measured until then, 5 networks, is in p.html, t.json\n")
@@ -136,6 +136,14 @@ def test_interrupted_in_between(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not document["complete"]
     assert len(document["points"]) == 5
     assert "Measuring was interrupted" in Path("p.html").read_text()
+
+
+def test_nothing_that_could_be_fused_is_a_failure(labelled: Labelled) -> None:
+    wide = ("frontier", SMALL, "a.safetensors", "large.safetensors", "--factory", LARGE, "--input", "2,6")
+    args = (*wide, "--evaluate", "v.npz", "--alphas", "0.5", "--out", "p.html")
+    fails(run(*args, "--methods", "permutation,average", "--quiet"), "none of the 2 fusions", "needs equal widths")
+    assert not Path("p.html").exists()
+    assert run(*args, "--methods", "permutation,partial-ot").exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -103,9 +103,17 @@ def frontier(
         tell("loading", 0.0)
         models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, checkpoints, strict=True)]
         found = measured(models, tensors, evaluate=measure, data=batches, progress=tell, **options)  # type: ignore[arg-type]
+        _check_fused(found)
         for path in out:
             write(found, path, title)
     _show(found, out, as_json=as_json, quiet=quiet)
+
+
+def _check_fused(found: Frontier) -> None:
+    """A frontier without a single fusion is none; one that was interrupted has what there was time for."""
+    fused = [p for p in found.points if p.kind == "fused"]
+    if found.complete and all(p.score is None for p in fused):
+        raise OptionError(f"none of the {len(fused)} fusions could be made and measured; the first: {fused[0].error}")
 
 
 def check_outputs(paths: Sequence[Path], *, forms: Sequence[str] = FORMS, keep: Sequence[Path] = ()) -> None:
