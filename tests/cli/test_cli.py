@@ -193,6 +193,7 @@ def test_global_random_state_stays(folder: Path) -> None:
         (("--alpha", "much"), "'much' is not a number"),
         (("--alpha", "0.1", "--alpha", "0.2"), "2 numbers"),
         (("--alpha", "0=0.1", "--alpha", "0=0.2"), "a number for '0' is given twice"),
+        (("--alpha", "*=0.1", "--alpha", "0.2"), "a number for all spaces twice"),
         (("--alpha", "layer9=0.2"), "no elastic space matches 'layer9'"),
         (("--mix", "0.5,0.6"), "sum to one"),
         (("--mix", "1"), "1 shares for 2 models"),

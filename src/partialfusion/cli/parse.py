@@ -41,6 +41,8 @@ def parse_shares(option: str, given: Sequence[str] | None) -> float | dict[str, 
             numbers.append(_number(text, f"{option} {text}"))
     if len(numbers) > 1:
         raise OptionError(f"{option} gives {len(numbers)} numbers for all spaces; write PATTERN=NUMBER for some")
+    if numbers and "*" in patterns:
+        raise OptionError(f"{option} gives a number for all spaces twice, alone and for the pattern '*'")
     if not patterns:
         return numbers[0] if numbers else None
     return {**patterns, "*": numbers[0]} if numbers else patterns
