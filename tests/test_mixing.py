@@ -106,11 +106,11 @@ def test_the_grid_is_of_mixes_and_steps_move_one_share(models: int) -> None:
     assert {tuple(np.eye(models)[k]) for k in range(models)} <= set(grid)
     for mix in grid:
         assert min(mix) >= 0
-        assert sum(mix) == pytest.approx(1)
+        assert sum(mix) == pytest.approx(1, abs=1e-15)
         for other in around(mix, 0.1):
             moved = np.subtract(other, mix)
             assert min(other) >= 0
-            assert sum(other) == pytest.approx(1)
+            assert sum(other) == pytest.approx(1, abs=1e-15)
             assert (np.abs(moved) > 1e-12).sum() == 2
             assert np.abs(moved).max() <= 0.1 + 1e-9
 

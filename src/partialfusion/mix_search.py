@@ -84,8 +84,8 @@ def around(mix: Mix, step: float) -> Iterator[Mix]:
     for giver, taker in itertools.permutations(range(len(mix)), 2):
         moved = min(step, mix[giver])
         if moved > 0:
-            shares = [share + moved * ((m == taker) - (m == giver)) for m, share in enumerate(mix)]
-            yield tuple(round(share, 9) for share in shares)
+            shares = [round(share + moved * ((m == taker) - (m == giver)), 9) for m, share in enumerate(mix)]
+            yield tuple(share / sum(shares) for share in shares)
 
 
 def _concluded(scores: dict[Mix, Score], equal: Mix, metric: str) -> Mixing:
