@@ -96,6 +96,17 @@ def test_three_models_and_unequal_widths():
     assert 1.4 < result.count.ratio <= 1.6
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_order_of_the_models(count):
+    """Two of equal widths share a budget alike in either order; of three, the order of all but the last makes none."""
+    models, x = [ZOO["mlp"].model(seed) for seed in range(count)], ZOO["mlp"].inputs()
+    found = pf.fuse(models, x, budget=1.4)
+    other = pf.fuse([models[1], models[0], *models[2:]], x, budget=1.4)
+    assert found.recipe.alpha == other.recipe.alpha
+    assert found.count == other.count
+    torch.testing.assert_close(found.model(x), other.model(x))
+
+
 def test_a_larger_budget_loses_less():
     models, x = pair(40)
     costs = [pf.fuse(models, x, budget=b, align="greedy").plan.cost for b in (1.0, 1.2, 1.5, 1.8, 2.0)]
