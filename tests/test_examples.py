@@ -132,7 +132,9 @@ def post(url: str, body: bytes) -> tuple[int, dict[str, Any]]:
 def test_the_server_runs_until_it_is_stopped(tmp_path: Path) -> None:
     """As a process, as a user starts it."""
     source = str(Path(pf.__file__).parents[1])
-    command = [sys.executable, str(EXAMPLES / "serve_onnx.py"), "--port", "0", "--out", str(tmp_path)]
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # jobs in the background do not
+    code = f"{listen}; import runpy; runpy.run_path({str(EXAMPLES / 'serve_onnx.py')!r}, run_name='__main__')"
+    command = [sys.executable, "-c", code, "--port", "0", "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
