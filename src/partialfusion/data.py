@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .blueprint import first_line, to_device_of
+from .blueprint import first_line, shapes_of, to_device_of
 from .errors import DataError
 
 
 def feed(model: nn.Module, batch: tuple[Any, ...], number: int) -> Any:
     """The model's output on a batch; what it rejects is the data's fault."""
-    shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in batch]
+    shapes = shapes_of(batch)
     if any(isinstance(x, Tensor) and x.numel() == 0 for x in batch):
         raise DataError(f"batch {number} of shapes {shapes} holds no samples: leave empty batches out")
     try:

@@ -60,15 +60,14 @@ def _check_order(score: Score, first: Score) -> None:
         )
 
 
-def search(measure: Callable[[Mix], float], equal: Mix) -> Mix:
-    """The best of a coarse grid, refined: a share moves between two models by steps that are halved again and again."""
+def search(measure: Callable[[Mix], float], equal: Mix) -> None:
+    """Measure a coarse grid, then around its best, where shares move between two models by ever smaller steps."""
     grid = coarse(len(equal))
     best = max([equal, *grid], key=measure)
     step = 0.5 / DIVISIONS.get(len(equal), 2)
     while step >= FINEST * (1 - 1e-9):
         best = max([best, *around(best, step)], key=measure)
         step /= 2
-    return best
 
 
 def coarse(models: int) -> list[Mix]:
@@ -90,7 +89,6 @@ def around(mix: Mix, step: float) -> Iterator[Mix]:
 
 def _concluded(scores: dict[Mix, Score], equal: Mix, metric: str) -> Mixing:
     """The curve, and what it says."""
-
     best = max(scores, key=lambda mix: (scores[mix].value, -math.dist(mix, equal)))
     points = tuple(_point(mix, scores[mix], scores[best]) for mix in sorted(scores))
     samples = scores[best].samples

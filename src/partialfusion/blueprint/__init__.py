@@ -16,6 +16,7 @@ from .program import (
     first_line,
     named_tensors,
     run,
+    shapes_of,
     to_device_of,
 )
 from .spaces import AxisBinding, Blueprint, Kind, Norm, Role, Space
@@ -45,6 +46,7 @@ __all__ = [
     "named_tensors",
     "rules",
     "run",
+    "shapes_of",
     "to_device_of",
     "trace_labels",
 ]

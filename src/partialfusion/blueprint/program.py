@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from typing import Any
@@ -119,9 +119,9 @@ def export(model: nn.Module, inputs: tuple[Any, ...]) -> Program:
         try:
             model(*to_device_of(model, inputs))
         except Exception as error:
-            shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in inputs]
             raise TraceError(
-                f"{type(model).__name__} does not run on the example inputs of shapes {shapes}: {first_line(error)}. "
+                f"{type(model).__name__} does not run on the example inputs of shapes {shapes_of(inputs)}: "
+                f"{first_line(error)}. "
                 "Pass inputs (on the command line --input) as its forward takes them: a tensor, or a tuple of tensors."
             ) from error
         try:
@@ -147,6 +147,11 @@ def export(model: nn.Module, inputs: tuple[Any, ...]) -> Program:
             constants[placeholder] = exported.constants[target]
     used = {names[n.name] for n in exported.graph.nodes if n.op == "placeholder" and n.name in names and n.users}
     return Program(exported.graph, names, constants, tensors, frozenset(used))
+
+
+def shapes_of(inputs: Iterable[Any]) -> list[Any]:
+    """What inputs are, for messages: the shape of a tensor, the type of anything else."""
+    return [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in inputs]
 
 
 def first_line(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
-from ..blueprint import as_inputs, first_line, named_tensors, run
+from ..blueprint import as_inputs, first_line, named_tensors, run, shapes_of
 from ..checks import check_result
 from ..errors import DataError, OptionError
 from ..surgery.verify import close, culprits
@@ -102,9 +102,9 @@ def _tried(
     try:
         expected = run(model, inputs)
     except Exception as error:
-        shapes = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in inputs]
         raise DataError(
-            f"{type(model).__name__} does not run on the example inputs of shapes {shapes}: {first_line(error)}"
+            f"{type(model).__name__} does not run on the example inputs of shapes {shapes_of(inputs)}: "
+            f"{first_line(error)}"
         ) from error
 
     def passes(paths: Sequence[str]) -> bool:

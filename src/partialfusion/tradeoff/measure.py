@@ -90,7 +90,7 @@ def frontier(
         metric: what `evaluate` measures, for tables and the page. Default: accuracy for batches, else score.
         details: read how alike the fused and the isolated channels are, for the page.
         blueprint: a traced blueprint of the last model, to save tracing it again.
-        check: verify the blueprint when it is traced here.
+        check: verify the blueprint when it is traced here, and at alpha=1 that the result is the ensemble.
         seed: of the checks, and of the search in generalised pruning.
         progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
     """
@@ -107,7 +107,7 @@ def frontier(
             listener("tracing", 0.0)
             blueprint = traced(models[-1], inputs, check=check, seed=seed)
         conformed(models, blueprint, inputs, equal=False)
-        run = _Run(models, inputs, batches, blueprint, scorer, PairReader(models, batches) if details else None)
+        run = _Run(models, inputs, batches, blueprint, scorer, PairReader(models, batches) if details else None, check)
         complete = run.measure(called, shares, list(combinations(ways, shares)), listener)
     return Frontier(tuple(run.points), called, scorer.name, complete)
 
@@ -132,6 +132,7 @@ class _Run:
     blueprint: Blueprint
     scorer: Scorer
     reader: PairReader | None
+    check: bool
     points: list[Point] = field(default_factory=list)
     matched: tuple[Way, float | None, Reduced] | None = None
 
@@ -206,7 +207,7 @@ class _Run:
 
     def _fuse(self, one: Combination, tell: Listener) -> Fusion:
         """The fusion that `fuse` gives; mixes of one way and size share what was matched, where mixes play no part."""
-        flow = Flow(self.models, self.inputs, self.batches, tell, check=True, exact=one.way.exact)
+        flow = Flow(self.models, self.inputs, self.batches, tell, check=self.check, exact=one.way.exact)
         if self.matched and self.matched[:2] == (one.way, one.alpha) and one.recipe.pruning is None:
             return flow.remix(self.matched[2], one.mix)
         reduced = flow.reduce(one.recipe, self.blueprint, one.way.budget)

@@ -56,15 +56,19 @@ class Merge:
 def merged(pair: Pair, way: Way, alpha: float, share: float, *, fixed: tuple[str, ...] = (), seed: int = 0) -> Fusion:
     """The fusion of a pair."""
     sizes: Alpha | None = {**dict.fromkeys(fixed, 1.0), "*": alpha} if fixed else alpha
+    return fused(pair, way, seed, alpha=sizes, mix=(1.0 - share, share))
+
+
+def fused(pair: Pair, way: Way, seed: int, **options: Any) -> Fusion:
+    """A pair fused in some way; the size, the mix and what else there is are options of `fuse`."""
     result = api.fuse(
         [trained(pair.a), trained(pair.b)],
         example(pair.b),
-        alpha=sizes,
-        mix=(1.0 - share, share),
         align=way.align,
         blueprint=blueprint(pair.b),
         seed=seed,
         **way.options(pair.data, seed),
+        **options,
     )
     return uninterrupted(result, way)
 

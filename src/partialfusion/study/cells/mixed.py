@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ... import api
 from ..data import normalised
 from ..recipes import Pair, Training
 from ..samples import sample, unseen
-from ..trained import blueprint, example, trained
 from ..training import accuracy
 from ..ways import Way
+from .merge import fused
 
 
 @dataclass(frozen=True)
@@ -41,17 +40,7 @@ class Mixed:
     def run(self) -> dict[str, Any]:
         chosen = sample(self.pair.data, self.seed, self.labelled)
         batches = zip(normalised(chosen.images).split(250), chosen.labels.split(250), strict=True)
-        result = api.fuse(
-            [trained(self.pair.a), trained(self.pair.b)],
-            example(self.pair.b),
-            alpha=self.alpha,
-            mix="auto",
-            evaluate=batches,
-            align=self.way.align,
-            blueprint=blueprint(self.pair.b),
-            seed=self.seed,
-            **self.way.options(self.pair.data, self.seed),
-        )
+        result = fused(self.pair, self.way, self.seed, alpha=self.alpha, mix="auto", evaluate=batches)
         mixing = result.mixing
         assert mixing is not None
         return {

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ... import api
 from ..samples import unseen
-from ..trained import blueprint, example, trained
 from ..training import accuracy
-from .merge import Merge, merged
+from .merge import Merge, fused, merged
 
 
 @dataclass(frozen=True)
@@ -21,16 +19,8 @@ class Spend(Merge):
 
     def run(self) -> dict[str, Any]:
         like = merged(self.pair, self.way, self.alpha, self.share, fixed=self.fixed, seed=self.seed)
-        result = api.fuse(
-            [trained(self.pair.a), trained(self.pair.b)],
-            example(self.pair.b),
-            budget=like.count.ratio,
-            mix=(1.0 - self.share, self.share),
-            align=self.way.align,
-            blueprint=blueprint(self.pair.b),
-            seed=self.seed,
-            **self.way.options(self.pair.data, self.seed),
-        )
+        mix = 1.0 - self.share, self.share
+        result = fused(self.pair, self.way, self.seed, budget=like.count.ratio, mix=mix)
         assert isinstance(result.recipe.alpha, dict)
         return {
             "accuracy": accuracy(result.model, unseen(self.pair.data, self.tested)),
