@@ -13,7 +13,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from partialfusion.matching import (
+from partialfusion.core.text import table
+from partialfusion.demo import DigitsNet, specialists
+from partialfusion.solvers import (
     Clustering,
     cluster_of,
     lloyd_of,
@@ -22,8 +24,6 @@ from partialfusion.matching import (
     ward_of,
     zip_pairs,
 )
-from partialfusion.study.digits import DigitsNet, specialists
-from partialfusion.text import table
 
 from .timing import seconds
 

@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 import partialfusion as pf
-from partialfusion.blueprint import named_tensors, trace_labels
-from partialfusion.study.networks import ResNet18, mlp
+from partialfusion.blueprint import trace_labels
+from partialfusion.core.modules import named_tensors
+from partialfusion.core.text import table
 from partialfusion.surgery import apply
-from partialfusion.text import table
+from partialfusion_study.networks import ResNet18, mlp
 
 from .timing import seconds
 

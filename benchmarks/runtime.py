@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from partialfusion.runtime import block_report, to_blocks
-from partialfusion.runtime.turns import in_turns, medians
-from partialfusion.study.cells.clocks import fused_by_index
-from partialfusion.study.networks import ResNet18, mlp
-from partialfusion.text import table
+from partialfusion.blocks import block_report, to_blocks
+from partialfusion.blocks.turns import in_turns, medians
+from partialfusion.core.text import table
+from partialfusion_study.cells.clocks import fused_by_index
+from partialfusion_study.networks import ResNet18, mlp
 
 SECONDS, FEWEST, MOST = 12.0, 9, 2000
 BATCH = 64

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from partialfusion.matching import fused_count, partial_assignment, partial_assignments, partial_coupling
-from partialfusion.study import digits
-from partialfusion.text import table
+from partialfusion import demo as digits
+from partialfusion.core.text import table
+from partialfusion.solvers import fused_count, partial_assignment, partial_assignments, partial_coupling
 
 from .timing import seconds
 

@@ -24,8 +24,8 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.study import digits
-from partialfusion.study.networks import BasicBlock
+from partialfusion import demo as digits
+from partialfusion_study.networks import BasicBlock
 
 A, B, BOTH, INK, PALE = "#2f6fb3", "#d9822b", "#7a4fa3", "#333333", "#dddddd"
 IMAGES = Path(__file__).with_name("images")

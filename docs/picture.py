@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 
-from partialfusion.study import digits
+from partialfusion import demo as digits
 
 A, B, BOTH, INK = "#2f6fb3", "#d9822b", "#7a4fa3", "#333333"
 SEEDS = range(5)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import partialfusion as pf
-from partialfusion.study import digits
+from partialfusion import demo as digits
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "tradeoff"))

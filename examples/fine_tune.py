@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import partialfusion as pf
-from partialfusion.study.digits import Sample, Specialists, accuracy, logits, specialists
+from partialfusion.demo import Sample, Specialists, accuracy, logits, specialists
 
 LABELLED = 60  # images, about 5 % of what the specialists were trained on
 EPOCHS = 20

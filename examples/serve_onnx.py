@@ -23,7 +23,7 @@ import onnxruntime
 import torch
 
 import partialfusion as pf
-from partialfusion.study.digits import accuracy, logits, specialists
+from partialfusion.demo import accuracy, logits, specialists
 
 
 def build(file: Path) -> tuple[torch.nn.Module, torch.Tensor]:

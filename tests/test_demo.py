@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 import partialfusion as pf
 from partialfusion import cli
-from partialfusion.checkpoints import load_model
+from partialfusion import demo as digits
 from partialfusion.errors import DataError, OptionError
-from partialfusion.study import digits
+from partialfusion.io.checkpoints import load_model
 
 pytest.importorskip("sklearn")
 
-NET = "partialfusion.study.digits:DigitsNet"
+NET = "partialfusion.demo:DigitsNet"
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.blueprint import named_tensors
-from partialfusion.study.networks import BasicBlock
+from partialfusion.core.modules import named_tensors
 from partialfusion.surgery import apply
 from partialfusion.surgery.verify import reordered
+from partialfusion_study.networks import BasicBlock
 
 
 def mlp(width: int = 12, activation: type[nn.Module] = nn.GELU, bias: bool = True) -> nn.Module:

@@ -3,30 +3,23 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .errors import (
-    CheckpointError,
-    DataError,
-    FusionError,
-    MismatchError,
-    OptionError,
-    TraceError,
-    VerificationError,
-)
+from .core.version import __version__ as __version__
+from .errors import CheckpointError, DataError, FusionError, MismatchError, OptionError, TraceError, VerificationError
 
 if TYPE_CHECKING:
     from .api import fuse, prune, refit, trace
+    from .blocks.convert import block_report, dense_state, from_blocks, to_blocks
+    from .blocks.freeze import freeze_zeros
     from .blueprint import AxisBinding, Blueprint, Space
     from .blueprint.registry import rule as register_rule
-    from .budget import Budget
-    from .fusion import Fusion, Summary
+    from .fusing.budget import Budget
+    from .fusing.mixing import Mixing, MixPoint
+    from .fusing.pruning import Cluster, Magnitude, Zip
+    from .fusing.result import Fusion, Summary
+    from .io.onnx import export_onnx
+    from .io.storage import inspect, load, load_plan, save
+    from .io.stored import restore
     from .kernels import KernelPair, Plan, Reduction
-    from .mixing import Mixing, MixPoint
-    from .pruning import Cluster, Magnitude, Zip
-    from .runtime.blocks import block_report, dense_state, from_blocks, to_blocks
-    from .runtime.export import export_onnx
-    from .runtime.finetune import freeze_zeros
-    from .runtime.storage import inspect, load, load_plan, save
-    from .stored import restore
     from .surgery.widen import widen_net2net, widen_random
     from .tradeoff import Frontier, Point, frontier
 else:
@@ -34,17 +27,17 @@ else:
     # looked up where it lives when it is first used. No module may bear one of these names.
     _HOMES = {
         "api": ("fuse", "prune", "refit", "trace"),
+        "blocks.convert": ("block_report", "dense_state", "from_blocks", "to_blocks"),
+        "blocks.freeze": ("freeze_zeros",),
         "blueprint": ("AxisBinding", "Blueprint", "Space"),
-        "budget": ("Budget",),
-        "fusion": ("Fusion", "Summary"),
+        "fusing.budget": ("Budget",),
+        "fusing.mixing": ("MixPoint", "Mixing"),
+        "fusing.pruning": ("Cluster", "Magnitude", "Zip"),
+        "fusing.result": ("Fusion", "Summary"),
+        "io.onnx": ("export_onnx",),
+        "io.storage": ("inspect", "load", "load_plan", "save"),
+        "io.stored": ("restore",),
         "kernels": ("KernelPair", "Plan", "Reduction"),
-        "mixing": ("MixPoint", "Mixing"),
-        "pruning": ("Cluster", "Magnitude", "Zip"),
-        "runtime.blocks": ("block_report", "dense_state", "from_blocks", "to_blocks"),
-        "runtime.export": ("export_onnx",),
-        "runtime.finetune": ("freeze_zeros",),
-        "runtime.storage": ("inspect", "load", "load_plan", "save"),
-        "stored": ("restore",),
         "surgery.widen": ("widen_net2net", "widen_random"),
         "tradeoff": ("Frontier", "Point", "frontier"),
     }
@@ -61,8 +54,6 @@ else:
     def __dir__():
         return sorted({*globals(), *_PLACES})
 
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AxisBinding",

@@ -9,20 +9,20 @@ from typing import Any, Literal
 
 from torch import nn
 
-from .blueprint import Blueprint, as_inputs
-from .budget import Budget
-from .checks import check_mix, check_models, check_result, check_tensors
-from .data import Batches
+from .blueprint import Blueprint
+from .core.batches import Batches
+from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Site
+from .core.modules import as_inputs
+from .core.progress import Listener, listening
 from .errors import DataError, OptionError
-from .features import Site
-from .flow import Flow, refit_result, traced
-from .fusion import Fusion
-from .kernels import Convention
-from .mix_search import best_mix
-from .progress import Listener, listening
-from .pruning import PruningMethod
-from .recipe import Align, Alpha, Features, Keep, Method, NormRule, PruningName, resolve, ridge_of
-from .scoring import Evaluate, Scorer
+from .fusing.budget import Budget
+from .fusing.mix_search import best_mix
+from .fusing.options import Method, resolve, ridge_of
+from .fusing.pipeline import Flow, refit_result, traced
+from .fusing.pruning import PruningMethod
+from .fusing.result import Fusion
+from .fusing.scoring import Evaluate, Scorer
+from .fusing.validation import check_mix, check_models, check_result, check_tensors
 from .surgery import RIDGE
 
 

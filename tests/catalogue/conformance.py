@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import partialfusion as pf
-from partialfusion.blueprint import named_tensors
+from partialfusion.core.modules import named_tensors
 from partialfusion.kernels import KernelPair, Plan, Reduction
 from partialfusion.surgery import apply
 from partialfusion.surgery.apply import target_shapes

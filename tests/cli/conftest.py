@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from calls import LARGE, MODULE, NETS, SMALL
 
-from partialfusion.checkpoints import save_state
-from partialfusion.factories import build
+from partialfusion.io.checkpoints import save_state
+from partialfusion.io.factories import build
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from torch import nn
 
 import partialfusion as pf
 from partialfusion import api
-from partialfusion.checkpoints import load_fused, load_model, load_state, save_state
 from partialfusion.cli.parse import example_inputs
+from partialfusion.cli.terminal import TRACEBACK
 from partialfusion.errors import OptionError
-from partialfusion.factories import build
-from partialfusion.terminal import TRACEBACK
+from partialfusion.io.checkpoints import load_fused, load_model, load_state, save_state
+from partialfusion.io.factories import build
 
 COMMANDS = ("demo", "trace", "fuse", "prune", "frontier", "refit", "convert", "bench", "run")
 FUSE = ("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6")

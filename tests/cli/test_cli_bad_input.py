@@ -18,8 +18,8 @@ import torch
 from calls import CONV, MODULE, NETS, SMALL, fails, run
 
 import partialfusion as pf
-from partialfusion.checkpoints import load_model, save_state
-from partialfusion.factories import build
+from partialfusion.io.checkpoints import load_model, save_state
+from partialfusion.io.factories import build
 from study.small_data import write_small_data
 
 X = ("--input", "2,6")

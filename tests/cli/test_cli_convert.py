@@ -12,9 +12,9 @@ from calls import CONV, LARGE, SMALL, fails, run, same_state
 from torch import Tensor
 
 import partialfusion as pf
-from partialfusion.checkpoints import load_into, load_model, load_state, save_state
-from partialfusion.factories import build
-from partialfusion.runtime import compare as comparing
+from partialfusion.blocks import compare as comparing
+from partialfusion.io.checkpoints import load_into, load_model, load_state, save_state
+from partialfusion.io.factories import build
 
 
 @pytest.fixture

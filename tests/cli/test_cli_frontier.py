@@ -15,9 +15,9 @@ import torch
 from calls import LARGE, MODULE, SMALL, fails, run, same_state
 
 import partialfusion as pf
-from partialfusion.checkpoints import load_model, load_state
 from partialfusion.cli.parse import example_inputs
-from partialfusion.flow import Flow, Reduced
+from partialfusion.fusing.pipeline import Flow, Reduced
+from partialfusion.io.checkpoints import load_model, load_state
 
 FRONTIER = ("frontier", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
 SCORED = (*FRONTIER, "--evaluate", f"{MODULE}:score")
@@ -193,7 +193,7 @@ def test_bad_options(labelled: Labelled, options: tuple[str, ...], told: str) ->
 def test_labels_are_found_by_name_or_come_last(labelled: Labelled, form: str) -> None:
     import safetensors.torch
 
-    from partialfusion.datafiles import load_labelled
+    from partialfusion.io.datafiles import load_labelled
 
     x, y = labelled
     named, unnamed = {"labels": y.to(torch.uint8), "x": x.double()}, {"images": x, "targets": y}

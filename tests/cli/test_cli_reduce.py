@@ -14,8 +14,8 @@ from torch import Tensor
 
 import partialfusion as pf
 from partialfusion import api
-from partialfusion.checkpoints import load_model, load_state
 from partialfusion.cli.parse import example_inputs
+from partialfusion.io.checkpoints import load_model, load_state
 
 PRUNE = ("prune", SMALL, "a.safetensors", "--input", "2,6")
 REFIT = ("refit", SMALL, "f.safetensors", "a.safetensors", "b.pt", "--input", "2,6", "--data", "x.npy")

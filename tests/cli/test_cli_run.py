@@ -15,9 +15,9 @@ from typer.testing import Result
 
 import partialfusion as pf
 from partialfusion import api
-from partialfusion.checkpoints import load_model, load_state, save_state
 from partialfusion.cli.parse import example_inputs
-from partialfusion.factories import build
+from partialfusion.io.checkpoints import load_model, load_state, save_state
+from partialfusion.io.factories import build
 
 TWO = f"""
 factory: {SMALL}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.blueprint import named_tensors
+from partialfusion.core.modules import named_tensors
 from partialfusion.features import Side, UnionFeatures, union_moments
 from zoo import ResNet, mlp, randomised, vgg
 

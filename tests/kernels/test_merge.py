@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from partialfusion.kernels import Coupling, merge
 from partialfusion.kernels.pair import frames
-from partialfusion.matching import couple
+from partialfusion.solvers import couple
 
 
 def random_coupling(n: int, m: int, alpha: float, seed: int, split: bool) -> Coupling:

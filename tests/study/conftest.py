@@ -24,7 +24,7 @@ def small_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small_study(monkeypatch: pytest.MonkeyPatch, small_data: Path, small_cache: Path) -> Iterator[None]:
     """The study package sees the small data, and keeps its checkpoints among those of the tests."""
-    from partialfusion.study import samples, trained
+    from partialfusion_study import samples, trained
 
     caches = (samples.part, samples.sample, trained.trained, trained.blueprint)
     monkeypatch.setenv("PARTIALFUSION_DATA", str(small_data))

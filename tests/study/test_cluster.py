@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from partialfusion.errors import StudyError
-from partialfusion.study.executors import _greet
-from partialfusion.study.runner import executor, run
-from partialfusion.study.store import Store
+from partialfusion_study.executors import _greet
+from partialfusion_study.runner import executor, run
+from partialfusion_study.store import Store
 from study.sample_cells import Broken, alive, calls, processes, squares, stored, wait_for
 
 pytest.importorskip("distributed")
@@ -100,7 +100,7 @@ def wait_until_both_work(cluster: Cluster) -> None:
 
 
 def test_without_a_scheduler_or_dask_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partialfusion.study.executors.TIMEOUT", 0.5)
+    monkeypatch.setattr("partialfusion_study.executors.TIMEOUT", 0.5)
     with pytest.raises(StudyError, match=r"no scheduler at tcp://127.0.0.1:1 "), executor(cluster="tcp://127.0.0.1:1"):
         pass
     with pytest.raises(StudyError, match="no scheduler at nonsense://x"), executor(cluster="nonsense://x"):

@@ -31,7 +31,7 @@ from tiny_data import (
 )
 
 from partialfusion.errors import DataError, OptionError
-from partialfusion.study.data import Images, batches, idx, load, normalised, sheets
+from partialfusion_study.data import Images, batches, idx, load, normalised, sheets
 
 
 @pytest.fixture(autouse=True)

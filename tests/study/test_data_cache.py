@@ -23,8 +23,8 @@ from tiny_data import (
 )
 
 from partialfusion.errors import DataError
-from partialfusion.study.data import cache, load
-from partialfusion.study.data.published import Published
+from partialfusion_study.data import cache, load
+from partialfusion_study.data.published import Published
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -98,7 +98,7 @@ def test_threads_that_ask_at_once_fetch_once(web: Web, publish: Publish) -> None
 
 CHILDREN = """
 import json, os, sys
-from partialfusion.study.data import images, load, published
+from partialfusion_study.data import images, load, published
 sha256, address, files = json.loads(sys.argv[1])
 mirrors, package = (published.Mirror(address, files),), published.Package("none", "0", "", {})
 published.PUBLISHED["mnist"] = published.Published(7, 4, sha256, mirrors, package)

@@ -29,9 +29,9 @@ from tiny_data import (
 )
 
 from partialfusion.errors import DataError
-from partialfusion.study.data import folder, idx, load, mirrors, sheets
-from partialfusion.study.data.images import checksum
-from partialfusion.study.data.published import PUBLISHED, Mirror, Published
+from partialfusion_study.data import folder, idx, load, mirrors, sheets
+from partialfusion_study.data.images import checksum
+from partialfusion_study.data.published import PUBLISHED, Mirror, Published
 
 pytestmark = pytest.mark.usefixtures("home")
 

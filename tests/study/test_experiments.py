@@ -10,22 +10,17 @@ import torch
 
 import partialfusion as pf
 from partialfusion.errors import OptionError
-from partialfusion.study.cells import FineTune, Merge, Parents, Similarity
-from partialfusion.study.conduct import conduct, missing, store_of, write_pages
-from partialfusion.study.executors import executor
-from partialfusion.study.experiments import EXPERIMENTS, chosen
-from partialfusion.study.experiments.params import bounds
-from partialfusion.study.experiments.settings import (
-    mnist_pairs,
-    resnet_pairs,
-    split_resnet_pairs,
-    vgg_pairs,
-)
-from partialfusion.study.recipes import Course
-from partialfusion.study.samples import unseen
-from partialfusion.study.trained import trained
-from partialfusion.study.training import accuracy, logits, percent
-from partialfusion.study.ways import PARTIAL_OT
+from partialfusion_study.cells import FineTune, Merge, Parents, Similarity
+from partialfusion_study.conduct import conduct, missing, store_of, write_pages
+from partialfusion_study.executors import executor
+from partialfusion_study.experiments import EXPERIMENTS, chosen
+from partialfusion_study.experiments.params import bounds
+from partialfusion_study.experiments.settings import mnist_pairs, resnet_pairs, split_resnet_pairs, vgg_pairs
+from partialfusion_study.recipes import Course
+from partialfusion_study.samples import unseen
+from partialfusion_study.trained import trained
+from partialfusion_study.training import accuracy, logits, percent
+from partialfusion_study.ways import PARTIAL_OT
 
 pytestmark = pytest.mark.usefixtures("small_study")
 
@@ -125,7 +120,7 @@ def test_distances_of_a_network_to_itself():
 def test_distances_are_those_of_activation_vectors():
     pair = mnist_pairs(False, "quick")[0]
     layer = Similarity(pair, 100, "pre").run()["layers"][0]
-    from partialfusion.study.ways import batches
+    from partialfusion_study.ways import batches
 
     x = torch.cat(list(batches("mnist", 0, 100))).flatten(1)
     a, b = (x @ trained(m)[1].weight.T for m in (pair.a, pair.b))

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from partialfusion.errors import OptionError, StudyError
-from partialfusion.study.cell import compute, key
-from partialfusion.study.executors import Inline
-from partialfusion.study.runner import executor, run
-from partialfusion.study.store import Store
+from partialfusion_study.cell import compute, key
+from partialfusion_study.executors import Inline
+from partialfusion_study.runner import executor, run
+from partialfusion_study.store import Store
 from study.sample_cells import Broken, Square, alive, calls, lines, processes, some_wait, squares, stored, wait_for
 
 
@@ -29,7 +29,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     """Two processes on two cores, for several tests: a process takes seconds to load torch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OMP_NUM_THREADS", raising=False)
-        patch.setattr("partialfusion.study.executors.cores", lambda: 2)
+        patch.setattr("partialfusion_study.executors.cores", lambda: 2)
         with executor(2) as found:
             folder = tmp_path_factory.mktemp("start")
             both = [found.submit(compute, cell) for cell in squares(2, folder, waits=True)]
@@ -164,7 +164,7 @@ def test_a_cell_that_kills_its_workers_is_the_only_failure(pool: Executor, trace
 def test_processes_that_cannot_start_are_not_tried_for_every_cell(
     trace: Path, results: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("partialfusion.study.executors._serve", sys.exit)
+    monkeypatch.setattr("partialfusion_study.executors._serve", sys.exit)
     with executor(1) as found, pytest.raises(StudyError, match=r"50 failed(.|\n)*exit code 1.*__main__(.|\n)*47 more"):
         run(squares(50, trace), Store(results), found)
     assert capfd.readouterr().err.count("Connection") == 1
@@ -175,8 +175,8 @@ import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from study.sample_cells import some_wait
-from partialfusion.study.runner import executor, run
-from partialfusion.study.store import Store
+from partialfusion_study.runner import executor, run
+from partialfusion_study.store import Store
 if __name__ == "__main__":
     results, trace = map(Path, sys.argv[1:])
     with executor(1) as found:
@@ -302,7 +302,7 @@ def test_a_full_disk_leaves_no_torn_line(trace: Path, results: Path, monkeypatch
 def test_progress_is_told_while_nothing_arrives(
     pool: Executor, trace: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("partialfusion.study.runner.TICK", 0.01)
+    monkeypatch.setattr("partialfusion_study.runner.TICK", 0.01)
     told = threading.Event()
     run(squares(1, trace, seconds=0.1), Store(results), pool, progress=lambda _, done: done == 0 and told.set())
     assert told.is_set()

@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from partialfusion.study import trained as store
-from partialfusion.study.cell import key
-from partialfusion.study.data import load
-from partialfusion.study.recipes import Course, Share, Training, mlp_recipe, short_recipe
-from partialfusion.study.samples import DIGIT, HELD, part, sample, unseen
-from partialfusion.study.trained import checkpoint, trained
-from partialfusion.study.training import accuracy, augmented, build, fit, train
+from partialfusion_study import trained as store
+from partialfusion_study.cell import key
+from partialfusion_study.data import load
+from partialfusion_study.recipes import Course, Share, Training, mlp_recipe, short_recipe
+from partialfusion_study.samples import DIGIT, HELD, part, sample, unseen
+from partialfusion_study.trained import checkpoint, trained
+from partialfusion_study.training import accuracy, augmented, build, fit, train
 
 pytestmark = pytest.mark.usefixtures("small_study")
 
@@ -86,7 +86,7 @@ def test_every_schedule_runs(schedule):
 
 
 def test_an_epoch_is_chosen_on_held_out_images(monkeypatch):
-    from partialfusion.study import training
+    from partialfusion_study import training
 
     found = iter([10.0, 90.0, 50.0])
     kept = []

@@ -23,10 +23,10 @@ import pytest
 import torch
 from PIL import Image
 
-from partialfusion.study import data as study_data
-from partialfusion.study.data import DataSet, folder, load
-from partialfusion.study.data.images import checksum
-from partialfusion.study.data.published import PUBLISHED, Mirror, Package, Published
+from partialfusion_study import data as study_data
+from partialfusion_study.data import DataSet, folder, load
+from partialfusion_study.data.images import checksum
+from partialfusion_study.data.published import PUBLISHED, Mirror, Package, Published
 
 Files = dict[str, bytes]
 rng = np.random.default_rng(0)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.blueprint import Blueprint
-from partialfusion.checks import conformed
-from partialfusion.fusion import Fusion
+from partialfusion.fusing.result import Fusion
+from partialfusion.fusing.validation import conformed
 from partialfusion.surgery.refit import refit_model
 from zoo import Exhibit
 

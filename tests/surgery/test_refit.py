@@ -11,7 +11,8 @@ from refits import data_of, distance, distance_in_size, ensemble, outputs, refit
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.blueprint import Blueprint, named_tensors
+from partialfusion.blueprint import Blueprint
+from partialfusion.core.modules import named_tensors
 from partialfusion.errors import DataError, OptionError
 from partialfusion.kernels import KernelPair, Plan, Reduction
 from partialfusion.surgery import apply

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion import flow
-from partialfusion.scoring import Scorer
+from partialfusion.fusing import pipeline as flow
+from partialfusion.fusing.scoring import Scorer
 from partialfusion.tradeoff import measure
 from zoo import ZOO, error, identical, snapshot
 

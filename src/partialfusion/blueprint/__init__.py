@@ -7,18 +7,7 @@ from torch import nn
 
 from . import rules
 from .collect import collect
-from .program import (
-    as_inputs,
-    at_rest,
-    canonical_names,
-    evaluation_mode,
-    export,
-    first_line,
-    named_tensors,
-    run,
-    shapes_of,
-    to_device_of,
-)
+from .program import export
 from .spaces import AxisBinding, Blueprint, Kind, Norm, Role, Space
 from .tracer import Tracer
 
@@ -37,16 +26,7 @@ __all__ = [
     "Norm",
     "Role",
     "Space",
-    "as_inputs",
-    "at_rest",
-    "canonical_names",
-    "evaluation_mode",
     "export",
-    "first_line",
-    "named_tensors",
     "rules",
-    "run",
-    "shapes_of",
-    "to_device_of",
     "trace_labels",
 ]

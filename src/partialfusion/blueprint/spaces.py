@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from ..kernels.coupling import Ints
-from ..text import shorten, table
+from ..core.arrays import Ints
+from ..core.text import shorten, table
 
 Role = Literal["writes", "reads", "scales"]
 Kind = Literal["elastic", "permutable", "rigid"]

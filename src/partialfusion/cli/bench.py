@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from ..errors import OptionError
-from ..terminal import examples, guarded, print_json, working
 from . import options as opt
 from .parse import example_inputs, parse_shares
 from .root import app
+from .terminal import examples, guarded, print_json, working
 
 
 @app.command(
@@ -47,10 +47,10 @@ def bench(
     with working() as tell:
         tell("starting PyTorch", 0.0)
         from .. import api
-        from ..factories import build
-        from ..runtime.candidates import Fused
-        from ..runtime.compare import compare
-        from ..stored import open_stored
+        from ..blocks.candidates import Fused
+        from ..blocks.compare import compare
+        from ..io.factories import build
+        from ..io.stored import open_stored
 
         tensors = example_inputs(inputs, seed)
         result: Fused

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import OptionError
-from ..terminal import examples, guarded, print_json, working
 from . import options as opt
 from .parse import example_inputs, parse_dtype
 from .root import app
+from .terminal import examples, guarded, print_json, working
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ def convert(
         narrow = parse_dtype(dtype)
         _check(out, form, inputs or [], files)
         tell("loading", 0.0)
-        from ..factories import build
+        from ..io.factories import build
 
         model = build(factory, seed=seed)
         if out.suffix == ONNX:
@@ -83,8 +83,8 @@ def convert(
 
 def _check(out: Path, form: str, inputs: list[str], files: list[Path]) -> None:
     """What is wrong with the output shows before anything is loaded."""
-    from ..checkpoints import check_writable
-    from ..runtime.export import writable as onnx_writable
+    from ..io.checkpoints import check_writable
+    from ..io.onnx import writable as onnx_writable
 
     if form not in FORMS:
         raise OptionError(f"form={form!r} is not known: choose one of {', '.join(FORMS)}")
@@ -100,7 +100,7 @@ def _check(out: Path, form: str, inputs: list[str], files: list[Path]) -> None:
 
 def _plan_of(checkpoint: Path, plan: Path | None) -> Path:
     """The file that holds the plan: the one given, or the checkpoint itself."""
-    from ..checkpoints import is_stored
+    from ..io.checkpoints import is_stored
 
     if plan is not None:
         return plan
@@ -114,8 +114,8 @@ def _plan_of(checkpoint: Path, plan: Path | None) -> Path:
 
 def _loaded(model: nn.Module, checkpoint: Path, plan: Path | None) -> nn.Module:
     """The model of the checkpoint; with a plan it has the widths of that file."""
-    from ..checkpoints import load_fused, load_into
-    from ..runtime.storage import load
+    from ..io.checkpoints import load_fused, load_into
+    from ..io.storage import load
 
     if plan is None:
         return load_fused(model, checkpoint)
@@ -125,14 +125,14 @@ def _loaded(model: nn.Module, checkpoint: Path, plan: Path | None) -> nn.Module:
 
 
 def _as_blocks(model: nn.Module, fused: nn.Module, plan: Path, inputs: Any) -> nn.Module:
-    from ..runtime.blocks import to_blocks
-    from ..stored import open_stored
+    from ..blocks.convert import to_blocks
+    from ..io.stored import open_stored
 
     return to_blocks(replace(open_stored(plan, model, inputs), model=fused), inputs)
 
 
 def _export(model: nn.Module, inputs: tuple[Any, ...], out: Path, dtype: torch.dtype | None, check: bool) -> None:
-    from ..runtime.export import export_onnx
+    from ..io.onnx import export_onnx
 
     if dtype is not None:
         model = model.to(dtype)
@@ -142,9 +142,9 @@ def _export(model: nn.Module, inputs: tuple[Any, ...], out: Path, dtype: torch.d
 
 def _save(model: nn.Module, out: Path, plan: Path | None, dtype: torch.dtype | None) -> None:
     """As blocks with the plan of a file, else as a state dict."""
-    from ..checkpoints import save_state
-    from ..runtime.resave import resave
-    from ..runtime.storage import inspect
+    from ..io.checkpoints import save_state
+    from ..io.resave import resave
+    from ..io.storage import inspect
 
     if plan is None:
         save_state(model, out, dtype=dtype)

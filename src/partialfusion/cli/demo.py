@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import CheckpointError
-from ..terminal import examples, guarded, print_json, working
 from .frontier import PAGES, check_outputs, write
 from .options import AsJson, Seed
 from .root import app
+from .terminal import examples, guarded, print_json, working
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..progress import Listener
-    from ..study.digits import Specialists, Study
+    from ..core.progress import Listener
+    from ..demo import Specialists, Study
 
 
 PAGE = Path("partialfusion-demo.html")
@@ -42,7 +42,7 @@ def demo(
     """
     with working() as tell:
         tell("starting PyTorch", 0.0)
-        from ..study import digits
+        from .. import demo as digits
 
         if not no_page:
             check_outputs([page], forms=PAGES)
@@ -50,7 +50,7 @@ def demo(
             _make_folder(save)
         pair = digits.specialists(seed, on_step=lambda step: tell(step, 0.0))
         if save is not None:
-            from ..checkpoints import save_state
+            from ..io.checkpoints import save_state
 
             save_state(pair.a, save / "a.safetensors")
             save_state(pair.b, save / "b.safetensors")
@@ -65,7 +65,7 @@ def demo(
 
 def _write_page(pair: Specialists, page: Path, tell: Listener) -> None:
     """All of the frontier: unlike one that took hours, a part of it is worth nothing."""
-    from ..study import digits
+    from .. import demo as digits
 
     found = digits.frontier(pair, progress=tell)
     if not found.complete:
@@ -110,7 +110,7 @@ def _print_study(study: Study, saved: Path | None, page: Path | None) -> None:
 
 def next_steps(saved: Path | None) -> list[str]:
     """Commands and lines of Python to go on with after the demo."""
-    net = "partialfusion.study.digits:DigitsNet"
+    net = "partialfusion.demo:DigitsNet"
     folder = saved or Path("digits")
     a, b, fused = (folder / f"{name}.safetensors" for name in ("a", "b", "fused"))
     return [
@@ -120,7 +120,7 @@ def next_steps(saved: Path | None) -> list[str]:
         f"    --input 1,64 --alpha 0.2 --alpha hidden1=0.8 --out {fused}",
         "",
         "import partialfusion as pf",
-        "from partialfusion.study import digits",
+        "from partialfusion_study import digits",
         "",
         "pair = digits.specialists(seed=1)",
         "result = pf.fuse([pair.a, pair.b], pair.test.images[:2], alpha=0.4, mix=[0.6, 0.4])",

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import CheckpointError, OptionError
-from ..terminal import examples, guarded, interrupted, print_json, working
 from . import options as opt
 from .jobs import load_data
 from .measures import files_read, load_measure
 from .parse import example_inputs, factory_per_model, parse_names, parse_numbers, parse_refit
 from .root import app
+from .terminal import examples, guarded, interrupted, print_json, working
 
 if TYPE_CHECKING:
     from ..tradeoff import Frontier
@@ -93,7 +93,7 @@ def frontier(
     specs = factory_per_model(factory, factories or [], len(checkpoints))
     with working(not quiet) as tell:
         tell("starting PyTorch", 0.0)
-        from ..checkpoints import load_model
+        from ..io.checkpoints import load_model
         from ..tradeoff import frontier as measured
 
         check_outputs(out, keep=[*checkpoints, *files_read(data, evaluate)])
@@ -118,7 +118,7 @@ def _check_fused(found: Frontier) -> None:
 
 def check_outputs(paths: Sequence[Path], *, forms: Sequence[str] = FORMS, keep: Sequence[Path] = ()) -> None:
     """What is wrong with the files to write shows before any work is done."""
-    from ..runtime.files import check_target
+    from ..io.files import check_target
 
     for number, path in enumerate(paths):
         if path.suffix not in forms:

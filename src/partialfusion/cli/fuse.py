@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import examples, guarded, working
 from . import options as opt
 from .jobs import Job, Model, carry_out, show
 from .parse import factory_per_model, parse_budget, parse_mix, parse_refit, parse_shares
 from .root import app
+from .terminal import examples, guarded, working
 
 
 @app.command(

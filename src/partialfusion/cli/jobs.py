@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..progress import Listener
-from ..terminal import Stopping, interrupted, print_json
+from ..core.progress import Listener
 from .measures import files_read, load_measure
 from .parse import example_inputs, parse_dtype
 from .records import fusion_record, loading_lines
+from .terminal import Stopping, interrupted, print_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..fusion import Fusion
+    from ..fusing.result import Fusion
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ def carry_out(job: Job, tell: Listener) -> Fusion:
     """The result of a job, once it is written; what is wrong with the output shows before any work is done."""
     tell("starting PyTorch", 0.0)
     from .. import api
-    from ..budget import Budget
-    from ..checkpoints import check_writable, load_model, save_fusion
-    from ..recipe import COUPLING
+    from ..fusing.budget import Budget
+    from ..fusing.options import COUPLING
+    from ..io.checkpoints import check_writable, load_model, save_fusion
 
     searches = job.prune or job.options.get("method", COUPLING[0]) not in COUPLING
     telling = tell.plain if searches and isinstance(tell, Stopping) else tell  # a search ends by itself with Ctrl-C
@@ -95,7 +95,7 @@ def load_data(data: Path | None, batch: int, inputs: tuple[Tensor, ...]) -> list
     """Batches of the inputs in a file, or None without one."""
     if data is None:
         return None
-    from ..datafiles import load_batches
+    from ..io.datafiles import load_batches
 
     return load_batches(data, batch, like=inputs)
 

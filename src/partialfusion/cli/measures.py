@@ -21,10 +21,10 @@ def load_measure(
 ) -> Callable[[nn.Module], Any] | list[tuple[Tensor, ...]]:
     """A function of a model, or batches of inputs and labels."""
     if is_function(text):
-        from ..factories import load_measure
+        from ..io.factories import load_measure
 
         return load_measure(text)
-    from ..datafiles import load_labelled
+    from ..io.datafiles import load_labelled
 
     return load_labelled(text, batch, like=inputs)
 

@@ -111,7 +111,7 @@ def parse_dtype(given: str | None) -> torch.dtype | None:
     """A type to store parameters in."""
     if given is None:
         return None
-    from ..runtime.storage import NARROW
+    from ..io.storage import NARROW
 
     known = {str(dtype).removeprefix("torch."): dtype for dtype in NARROW}
     if given not in known:

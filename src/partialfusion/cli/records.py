@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..blueprint import Blueprint
-    from ..fusion import Fusion
+    from ..fusing.result import Fusion
 
 
 def blueprint_record(blueprint: Blueprint) -> dict[str, Any]:
@@ -43,11 +43,11 @@ def fusion_record(fusion: Fusion, out: Path, budget: Mapping[str, float | int] |
 
 def loading_lines(factory: str, out: Path) -> str:
     """Python that loads a fused file."""
-    from ..factories import as_python
+    from ..io.factories import as_python
 
     imported, built = as_python(factory)
     if out.suffix == ".safetensors":
         use, call = "import partialfusion as pf", f"pf.load({str(out)!r}, into={built})"
     else:
-        use, call = "from partialfusion.checkpoints import load_fused", f"load_fused({built}, {str(out)!r})"
+        use, call = "from partialfusion.io.checkpoints import load_fused", f"load_fused({built}, {str(out)!r})"
     return f"    {use}\n    {imported}\n\n    model = {call}"

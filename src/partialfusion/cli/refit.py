@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import examples, guarded, working
 from . import options as opt
 from .jobs import load_data, show_fusion
 from .parse import example_inputs, factory_per_model, parse_dtype
 from .root import app
+from .terminal import examples, guarded, working
 
 
 @app.command(
@@ -45,8 +45,8 @@ def refit(
     with working(not quiet) as tell:
         tell("starting PyTorch", 0.0)
         from .. import api
-        from ..checkpoints import check_writable, load_model, save_fusion
-        from ..stored import restore
+        from ..io.checkpoints import check_writable, load_model, save_fusion
+        from ..io.stored import restore
         from ..surgery import RIDGE
 
         check_writable(out, keep=[fused, *sources, data])

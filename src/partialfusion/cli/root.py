@@ -24,7 +24,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from .. import __version__
+        from ..core.version import __version__
 
         typer.echo(f"partialfusion {__version__}")
         raise typer.Exit()

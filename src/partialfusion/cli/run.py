@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from ..errors import FusionError
-from ..terminal import examples, guarded, working
 from . import options as opt
 from .jobs import carry_out, show
 from .root import app
+from .terminal import examples, guarded, working
 
 RECIPE = """[bold]recipe.yaml[/bold]
     models:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import OptionError
-from ..terminal import examples, guarded, print_json
 from .options import AsJson
 from .root import HELP_NAMES
 from .root import app as root
+from .terminal import examples, guarded, print_json
 
 if TYPE_CHECKING:
-    from ..study.experiments import Scale
+    from partialfusion_study.experiments import Scale
 
 app = typer.Typer(
     help="The paper's experiments on real data: run them, and write pages with the paper's numbers beside ours.",
@@ -41,8 +41,8 @@ Results = Annotated[
 @guarded
 def list_(quick: Quick = False, full: Full = False, results: Results = None, as_json: AsJson = False) -> None:
     """Experiments, the paper's labels, and how much of each has been run."""
-    from ..study.conduct import missing, store_of
-    from ..study.experiments import EXPERIMENTS
+    from partialfusion_study.conduct import missing, store_of
+    from partialfusion_study.experiments import EXPERIMENTS
 
     scale = _scale(quick, full)
     store = store_of(_folder(results, scale))
@@ -56,7 +56,7 @@ def list_(quick: Quick = False, full: Full = False, results: Results = None, as_
             for e, n, left in rows
         ])  # fmt: skip
         return
-    from ..text import table
+    from ..core.text import table
 
     lines = [(e.name, e.data, str(n), "done" if not left else f"{left} to run", e.title) for e, n, left in rows]
     typer.echo(table(("name", "data", "cells", "state", "what it shows"), lines, align="<<><<"))
@@ -85,9 +85,9 @@ def run(
     """Compute what has no result yet; a run that was stopped goes on where it was."""
     from dataclasses import asdict
 
-    from ..study.conduct import check_data, conduct, store_of
-    from ..study.experiments import chosen
-    from ..study.runner import executor
+    from partialfusion_study.conduct import check_data, conduct, store_of
+    from partialfusion_study.experiments import chosen
+    from partialfusion_study.runner import executor
 
     if workers is not None and cluster is not None:
         raise OptionError("--workers and --cluster exclude each other: cells run here or there")
@@ -114,8 +114,8 @@ def report(
     names: Names = None, quick: Quick = False, full: Full = False, results: Results = None, as_json: AsJson = False
 ) -> None:
     """Write the pages, with figures, of all experiments that have their results; those named must have them."""
-    from ..study.conduct import missing, store_of, write_pages
-    from ..study.experiments import chosen
+    from partialfusion_study.conduct import missing, store_of, write_pages
+    from partialfusion_study.experiments import chosen
 
     scale = _scale(quick, full)
     folder = _folder(results, scale)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import examples, guarded, print_json, working
 from .options import AsJson, Check, Factory, Inputs, Seed
 from .parse import example_inputs
 from .records import blueprint_record
 from .root import app
+from .terminal import examples, guarded, print_json, working
 
 
 @app.command(
@@ -35,8 +35,8 @@ def trace(
     with working() as tell:
         tell("starting PyTorch", 0.0)
         from .. import api
-        from ..checkpoints import load_model
-        from ..factories import build
+        from ..io.checkpoints import load_model
+        from ..io.factories import build
 
         tensors = example_inputs(inputs, seed)
         tell("loading", 0.0)

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from ..blueprint import Blueprint
+from ..core.arrays import Floats
+from ..core.literals import Site
 from ..errors import DataError
-from ..kernels.coupling import Floats
 from .moments import Moments
-from .recorder import Site, Use, record
+from .recorder import Use, record
 
 
 def activation_costs(

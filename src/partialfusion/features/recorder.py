@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..blueprint import AxisBinding, Blueprint, at_rest, named_tensors
-from ..data import feed
+from ..blueprint import AxisBinding, Blueprint
+from ..core.arrays import Ints
+from ..core.batches import feed
+from ..core.literals import Site
+from ..core.modules import at_rest, named_tensors
 from ..errors import DataError
-from ..kernels.coupling import Ints
 
-# Before the activation function (what is computed), after it (what is read), or what suits the space.
-Site = Literal["pre", "post", "auto"]
 Use = tuple[str, str, int]  # a weight, its role, and the how-many-th use of it
 
 COMPUTES = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ..blueprint import Role
 from ..blueprint.spaces import owner
+from ..core.arrays import Floats, Ints
 from ..kernels import KernelPair
-from ..kernels.coupling import Floats, Ints
 from .activations import finite
 from .moments import Moments
 from .sides import Side

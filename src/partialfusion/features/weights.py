@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ..blueprint import AxisBinding
 from ..blueprint.spaces import owner
-from ..kernels import Convention, Coupling, KernelPair
-from ..kernels.coupling import Floats
+from ..core.arrays import Floats
+from ..core.literals import Convention
+from ..kernels import Coupling, KernelPair
 from ..kernels.pair import frames
 from .sides import Side
 

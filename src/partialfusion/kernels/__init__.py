@@ -2,20 +2,18 @@
 
 from .choice import Choice, reduce_union
 from .coupling import Coupling
-from .draft import Chosen, Coupled, Draft, Match, Mix
+from .draft import Chosen, Coupled, Draft, Match
 from .pair import KernelPair, Pattern
-from .reduction import Convention, Plan, Reduction, merge
+from .reduction import Plan, Reduction, merge
 
 __all__ = [
     "Choice",
     "Chosen",
-    "Convention",
     "Coupled",
     "Coupling",
     "Draft",
     "KernelPair",
     "Match",
-    "Mix",
     "Pattern",
     "Plan",
     "Reduction",

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .coupling import DUST, Floats, Ints
+from ..core.arrays import DUST, Floats, Ints
+from ..core.literals import Convention
 from .pair import KernelPair
-from .reduction import Convention, Reduction
+from .reduction import Reduction
 
 
 @dataclass(frozen=True)

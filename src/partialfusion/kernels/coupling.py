@@ -5,14 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-
-# Masses that differ by less than this share of a channel's mass are equal: network simplex leaves rounding dust.
-DUST = 1e-9
+from ..core.arrays import DUST, Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from ..core.literals import Convention, Mix
 from .choice import Choice, reduce_union
 from .coupling import Coupling
 from .pair import KernelPair
-from .reduction import Convention, Plan, Reduction, merge
-
-Mix = tuple[float, ...]
+from .reduction import Plan, Reduction, merge
 
 
 class Match(Protocol):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .coupling import Coupling, Floats, Ints
+from ..core.arrays import Floats, Ints
+from .coupling import Coupling
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from .coupling import Ints
+from ..core.arrays import Ints
+from ..core.literals import Convention
 from .pair import KernelPair
-from .reduction import Convention, Plan, Reduction
+from .reduction import Plan, Reduction
 
 LARGEST = 1 << 28  # bytes of unpacked text: a damaged or hostile file must not fill the memory
 

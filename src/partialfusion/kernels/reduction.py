@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .coupling import Coupling, Floats
+from ..core.arrays import Floats
+from ..core.literals import Convention
+from .coupling import Coupling
 from .pair import KernelPair, frames
 
 if TYPE_CHECKING:
     from ..blueprint import Space
-
-Convention = Literal["value", "mass"]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .coupling import Ints
+from ..core.arrays import Ints
 from .pair import Pattern
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..blueprint import Blueprint, Space, named_tensors, trace_labels
+from ..blueprint import Blueprint, Space, trace_labels
+from ..core.modules import named_tensors
+from ..core.text import shorten
 from ..errors import TraceError, VerificationError
 from ..features import Side
 from ..kernels import Plan
 from ..kernels.transform import axis_map
-from ..text import shorten
 from .resize import resized
 
 

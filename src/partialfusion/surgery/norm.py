@@ -12,13 +12,14 @@ from scipy.sparse import coo_array
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from ..blueprint import Blueprint, Norm, Space, evaluation_mode, named_tensors
-from ..data import feed
+from ..blueprint import Blueprint, Norm, Space
+from ..core.batches import feed
+from ..core.modules import evaluation_mode, named_tensors
+from ..core.text import shorten
 from ..errors import DataError
 from ..features import Side
 from ..features.weights import slices
 from ..kernels import Plan
-from ..text import shorten
 from .apply import Operated
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..blueprint import Space
+from ..core.arrays import Bools
 from ..kernels import Plan
-from ..kernels.coupling import Bools
 
 # For every axis, a (length × models) table of the models that reach each position; None where all reach all.
 Reach = tuple[Bools | None, ...]

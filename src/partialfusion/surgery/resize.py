@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from ..blueprint import named_tensors
+from ..core.modules import named_tensors
 
 
 def resized(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], *, follow: bool = False) -> nn.Module:

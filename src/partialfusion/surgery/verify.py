@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..blueprint import Blueprint, Kind, named_tensors, run
+from ..blueprint import Blueprint, Kind
+from ..core.modules import named_tensors, run
 from ..errors import TraceError
 from ..kernels import KernelPair, Plan, Reduction
 from .apply import ResizeError, apply

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..blueprint import Blueprint, as_inputs, named_tensors, trace_labels
+from ..blueprint import Blueprint, trace_labels
+from ..core.modules import as_inputs, named_tensors
 from ..errors import MismatchError, OptionError
 from ..kernels import KernelPair, Plan, Reduction
 from .apply import Operated, apply
@@ -22,7 +23,7 @@ from .resize import resized
 from .verify import verify
 
 if TYPE_CHECKING:
-    from ..fusion import Fusion
+    from ..fusing.result import Fusion
 
 
 def widen_net2net(

@@ -11,18 +11,17 @@ from typing import Any
 
 from torch import nn
 
-from ..blueprint import Blueprint, as_inputs, first_line
-from ..checks import check_models, conformed
-from ..data import Batches
+from ..blueprint import Blueprint
+from ..core.batches import Batches
+from ..core.literals import Align, Convention, Features, NormRule, Site
+from ..core.modules import as_inputs, first_line
+from ..core.progress import Listener, listening
+from ..core.text import mix_text
 from ..errors import FusionError, OptionError
-from ..features import Site
-from ..flow import Flow, Reduced, traced
-from ..fusion import Fusion
-from ..kernels import Convention
-from ..progress import Listener, listening
-from ..recipe import Align, Features, NormRule
-from ..scoring import Evaluate, Scorer
-from ..text import mix_text
+from ..fusing.pipeline import Flow, Reduced, traced
+from ..fusing.result import Fusion
+from ..fusing.scoring import Evaluate, Scorer
+from ..fusing.validation import check_models, conformed
 from .ensemble import OutputMix
 from .pairs import PairReader
 from .point import Likeness, Point, SpacePoint

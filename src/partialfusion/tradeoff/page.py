@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..kernels.coupling import Floats
-from ..text import mix_text
+from ..core.arrays import Floats
+from ..core.text import mix_text
 from .point import Point, SpacePoint
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import numpy as np
 from scipy.sparse import csr_array
 from torch import nn
 
-from ..blueprint import named_tensors
-from ..data import Batches
+from ..core.arrays import Bools, Floats, Ints
+from ..core.batches import Batches
+from ..core.modules import named_tensors
 from ..features import Side, UnionFeatures, WeightCosts, activation_costs
-from ..fusion import Fusion
+from ..fusing.result import Fusion
 from ..kernels import Coupling, KernelPair, Reduction
-from ..kernels.coupling import Bools, Floats, Ints
 from .point import Likeness
 from .ways import matches_pairs
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..fusion import SpaceSummary
-from ..kernels.coupling import Floats
-from ..text import mix_text
+from ..core.arrays import Floats
+from ..core.text import mix_text
+from ..fusing.result import SpaceSummary
 
 ROUNDING = 1e-6  # of a score: the same sum in another order
 Kind = Literal["parent", "ensemble", "fused"]

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.text import mix_text, table
 from ..errors import OptionError
-from ..runtime.files import StrPath, replacing
-from ..text import mix_text, table
+from ..io.files import StrPath, replacing
 from .point import Point, SpacePoint, pareto
 
 
@@ -107,7 +107,7 @@ class Frontier:
 
     def to_html(self, *, title: str = "Fusion frontier") -> str:
         """An interactive page, in one piece: nothing is loaded from anywhere."""
-        from ..report.html import frontier_page
+        from .html import frontier_page
         from .page import content
 
         return frontier_page(content(self, title))

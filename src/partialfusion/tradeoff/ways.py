@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import api
-from ..budget import Budget
-from ..checks import check_mix
 from ..errors import OptionError
-from ..recipe import COUPLING, Method, Recipe, resolve
+from ..fusing.budget import Budget
+from ..fusing.options import COUPLING, Method, Recipe, resolve
+from ..fusing.validation import check_mix
 
 Methods = Sequence[Method] | Mapping[str, Mapping[str, Any]]
 

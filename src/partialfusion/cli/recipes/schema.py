@@ -10,11 +10,10 @@ from typing import Any, get_args
 import torch
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from ...core.literals import Align, Convention, Features, MethodName, NormRule, PruningName, Site
 from ...errors import OptionError
-from ...features import Site
-from ...kernels import Convention
-from ...recipe import PRUNING, Align, Features, MethodName, NormRule, PruningName
-from ...runtime.storage import NARROW
+from ...fusing.options import PRUNING
+from ...io.storage import NARROW
 from ..jobs import Job, Model
 from ..measures import is_function
 from ..parse import BOUNDS, bound, parse_shape

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
-from ...blueprint import named_tensors
+from ...core.modules import named_tensors
 from .design import Layout, Window
 
 CONVOLUTION = ("x", "weight", "bias", "stride", "padding", "dilation", "groups")

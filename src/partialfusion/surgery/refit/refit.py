@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...blueprint import Blueprint, Space, at_rest, named_tensors
+from ...blueprint import Blueprint, Space
+from ...core.modules import at_rest, named_tensors
+from ...core.text import shorten
 from ...errors import DataError, OptionError
 from ...kernels import Plan
-from ...text import shorten
 from .design import grouped, inputs
 from .fit import Block, blocks, fit, scale_of, write
 from .listen import Call, norm_modules

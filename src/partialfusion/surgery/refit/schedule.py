@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ...blueprint import at_rest, named_tensors
+from ...core.modules import at_rest, named_tensors
 from ...errors import DataError
 from .survey import Step
 from .targets import Targets, Union, Watch

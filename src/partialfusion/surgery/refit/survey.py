@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ...blueprint import at_rest
-from ...data import feed
+from ...core.batches import feed
+from ...core.modules import at_rest
 from .design import Layout
 from .listen import Call, Listener
 

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...blueprint import Blueprint, Space, named_tensors
-from ...data import feed
+from ...blueprint import Blueprint, Space
+from ...core.batches import feed
+from ...core.modules import named_tensors
 from ...kernels import Plan
 from ...kernels.transform import AxisMap, axis_map
 from ..reach import reaches

@@ -1,0 +1,110 @@
+"""The layers of a fused model that can be held as blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from ..blueprint import Space
+from ..core.modules import canonical_names
+from ..kernels import Plan
+from ..surgery.reach import reaches
+from .geometry import Group, row_groups
+from .layer import BlockLayer
+from .layers import BLOCK_FORMS
+from .report import Verdict
+
+
+class Fused(Protocol):
+    """What the block form needs of a fusion."""
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def layout(self) -> Mapping[str, Space]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A linear or convolution layer of the model, its block form where it can have one, and the verdict so far."""
+
+    layer: nn.Module
+    block: BlockLayer | None
+    verdict: Verdict
+
+
+def find_candidates(result: Fused) -> dict[str, Candidate]:
+    """Path → candidate, for all linear and convolution layers in the order of the model."""
+    holders: dict[int, set[nn.Module]] = {}
+    for module in result.model.modules():
+        for parameter in module.parameters(recurse=False):
+            holders.setdefault(id(parameter), set()).add(module)
+    canonical = canonical_names(result.model)
+    found = {}
+    for path, module in result.model.named_modules():
+        if not isinstance(module, (nn.Linear, _ConvNd)):
+            continue
+        weight = module._parameters.get("weight")
+        if weight is None:
+            obstacle: str | None = "its weight is computed"
+        else:
+            obstacle = "its weight is shared" if len(holders[id(weight)]) > 1 else _obstacle(module, weight)
+        if obstacle:
+            found[path] = Candidate(module, None, Verdict(False, obstacle, module.weight.numel()))
+        else:
+            name = canonical[f"{path}.weight" if path else "weight"]
+            found[path] = _candidate(module, _groups(name, module.weight, result))
+    return found
+
+
+def _candidate(layer: nn.Linear | _ConvNd, groups: Sequence[Group]) -> Candidate:
+    """A layer that can be replaced, by the blocks of its weight."""
+    weight = layer.weight.detach()
+    size, kept = weight.numel(), sum(g.area for g in groups) * math.prod(weight.shape[2:])
+    if kept == size:
+        return Candidate(layer, None, Verdict(False, "it has no zero blocks", size))
+    if any(len(g.cols) == 0 for g in groups):
+        return Candidate(layer, None, Verdict(False, "some of its channels read nothing", size, kept))
+    block = BLOCK_FORMS[type(layer)](layer, groups)
+    if not weight.is_meta and not block.holds(weight):
+        return Candidate(layer, None, Verdict(False, "it is not zero outside its blocks", size, kept))
+    return Candidate(layer, block, Verdict(True, "it has zero blocks", size, kept))
+
+
+def _obstacle(layer: nn.Module, weight: Tensor) -> str | None:
+    """Why a layer must not be replaced by another module."""
+    if type(layer) not in BLOCK_FORMS:
+        return f"a {type(layer).__name__} has no block form"
+    if isinstance(layer, _ConvNd) and layer.groups > 1:
+        return "its groups are blocks already"
+    if type(weight) is not nn.Parameter:
+        return f"its weight is a {type(weight).__name__}"
+    if layer._parameters.keys() != {"weight", "bias"} or layer._buffers or layer._modules:
+        return "it holds more than a weight and a bias"
+    if any(value for name, value in vars(layer).items() if name.endswith("_hooks")):
+        return "it has hooks"
+    own = {name: value for name, value in vars(layer).items() if name not in vars(nn.Module())}
+    odd = [
+        name for name, value in own.items() if not isinstance(value, (bool, int, float, str, tuple, list, type(None)))
+    ]
+    return f"it has an attribute {odd[0]!r} of its own" if odd else None
+
+
+def _groups(name: str, weight: Tensor, result: Fused) -> list[Group]:
+    """The blocks of a weight; a kernel of a convolution is read as a whole."""
+    reach = reaches({name: weight.shape}, result.layout, result.plan)[name]
+    rows, cols = (
+        np.ones((n, result.plan.models), bool) if table is None else table
+        for n, table in zip(weight.shape[:2], reach[:2], strict=True)
+    )
+    return row_groups(rows, cols)

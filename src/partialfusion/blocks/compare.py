@@ -1,0 +1,105 @@
+"""How fast a fused model is, dense and as blocks, next to the models it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..core.modules import as_inputs, at_rest, to_device_of
+from ..core.text import table
+from .candidates import Fused
+from .convert import block_report, to_blocks
+from .turns import in_turns, medians
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One form of a network.
+
+    Attributes:
+        form: "single", "ensemble", "dense", "blocks" or "auto".
+        milliseconds: median wall-clock time of a forward pass.
+        ratio: that time relative to the single model's.
+        processor_ratio: the same of the processor time of the calling thread.
+        parameters: that it holds.
+    """
+
+    form: str
+    milliseconds: float
+    ratio: float
+    processor_ratio: float
+    parameters: int
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Speeds measured in one run. Prints as a table.
+
+    Attributes:
+        speeds: of all forms.
+        rounds: how often each was called.
+        threads: of PyTorch.
+        block_layers, layers: layers that "auto" holds as blocks, of all that could be.
+    """
+
+    speeds: tuple[Speed, ...]
+    rounds: int
+    threads: int
+    block_layers: int
+    layers: int
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        rows = [
+            (s.form, f"{s.milliseconds:.3f}", f"{s.ratio:.2f}", f"{s.processor_ratio:.2f}", f"{s.parameters:,}")
+            for s in self.speeds
+        ]
+        header = ("form", "ms", "× single", "processor", "parameters")
+        told = (
+            f"medians of {self.rounds} calls in turns with {self.threads} thread(s); auto holds {self.block_layers} of "
+            f"{self.layers} layers with zero blocks as blocks"
+        )
+        return f"{table(header, rows, align='<>>>>')}\n{told}"
+
+
+def compare(models: Sequence[nn.Module], fused: Fused, example_inputs: Any, *, seconds: float = 10.0) -> Comparison:
+    """Time one model, all of them, and their fusion: dense, as blocks, and with blocks where these are faster.
+
+    Args:
+        models: the sources, or others of their shapes.
+        fused: what `fuse` returned.
+        example_inputs: a tensor, or a tuple of positional inputs; of the batch size that matters.
+        seconds: how long to measure, beside the trials of "auto".
+    """
+    first = models[0]
+    inputs = to_device_of(first, as_inputs(example_inputs))
+    auto = to_blocks(fused, inputs, mode="auto")
+    forms = {"dense": fused.model, "blocks": to_blocks(fused, inputs), "auto": auto}
+    functions: dict[str, Callable[[], object]] = {"single": partial(first, *inputs)}
+    if len(models) > 1:
+        functions["ensemble"] = lambda: [model(*inputs) for model in models]
+    functions |= {name: partial(model, *inputs) for name, model in forms.items()}
+    with at_rest(*models, *forms.values()), torch.no_grad():
+        times = in_turns(functions, seconds=seconds, fewest=9, device=next(first.parameters()).device)
+    middle = medians(times)
+    wall, work = middle["single"]
+    sizes = {"single": _size(first), "ensemble": sum(map(_size, models)), **{n: _size(m) for n, m in forms.items()}}
+    speeds = tuple(
+        Speed(name, 1000 * found[0], found[0] / wall, found[1] / max(work, 1e-9), sizes[name])
+        for name, found in middle.items()
+    )
+    verdicts = [v for v in block_report(auto).values() if v.kept is not None]
+    return Comparison(
+        speeds, len(times["single"]), torch.get_num_threads(), sum(v.blocks for v in verdicts), len(verdicts)
+    )
+
+
+def _size(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())

@@ -1,0 +1,166 @@
+"""A fused model in block form, and back."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+from torch import Tensor, nn
+
+from ..core.modules import as_inputs, first_line, named_tensors, run, shapes_of
+from ..errors import DataError, OptionError
+from ..fusing.validation import check_result
+from ..surgery.verify import close, culprits
+from .candidates import Candidate, Fused, find_candidates
+from .layer import BlockLayer
+from .report import Report, Verdict
+from .trial import Probe
+
+log = logging.getLogger(__name__)
+
+Mode = Literal["blocks", "auto"]
+REPORT = "_block_report"
+
+
+def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks") -> nn.Module:
+    """A copy of the fused model whose linear and convolution layers hold and multiply only their non-zero blocks.
+
+    It computes the same, and has `result.count.effective` parameters where every weight with zero blocks belongs to
+    such a layer. `block_report(model)` tells what became of each layer.
+
+    A layer stays dense where there is nothing to save, and where replacing it would not be safe: its weight is shared
+    or computed, it has hooks, it is a grouped convolution or a part of nn.MultiheadAttention; or, which only example
+    inputs can show, the model's code does not call it as a module, or computes something else with the block form.
+
+    Args:
+        result: what `fuse` returned; its model stays as it is.
+        example_inputs: a tensor, or a tuple of positional inputs. The block form is checked on them.
+        mode: "blocks" replaces every layer that has zero blocks. "auto" times both forms of each on the example inputs
+            and keeps the faster one.
+    """
+    if mode not in get_args(Mode):
+        raise OptionError(f"mode={mode!r} is not known; use {' or '.join(map(repr, get_args(Mode)))}")
+    if mode == "auto" and example_inputs is None:
+        raise OptionError("mode='auto' times the layers on example inputs: pass example_inputs")
+    check_result(result)
+    model = result.model
+    candidates = find_candidates(result)
+    verdicts = {path: c.verdict for path, c in candidates.items()}
+    on_meta = any(t.is_meta for t in named_tensors(model).values())
+    if example_inputs is not None and not on_meta:
+        verdicts.update(_tried(model, candidates, as_inputs(example_inputs), timed=mode == "auto"))
+    converted = _replaced(model, _forms(candidates, [p for p, c in verdicts.items() if c.blocks]))
+    setattr(converted, REPORT, Report(verdicts))
+    return converted
+
+
+def block_report(model: nn.Module) -> Report:
+    """What `to_blocks` did with every linear and convolution layer of the model it returned."""
+    found = getattr(model, REPORT, None)
+    if not isinstance(found, Report):
+        raise OptionError(f"{type(model).__name__} has no report: it was not made by to_blocks")
+    return found
+
+
+def from_blocks(model: nn.Module) -> nn.Module:
+    """A copy of a model in block form with dense layers again: the same numbers, exact zeros outside the blocks."""
+    dense = _replaced(model, {m: m.dense() for m in model.modules() if isinstance(m, BlockLayer)})
+    vars(dense).pop(REPORT, None)
+    return dense
+
+
+def dense_state(model: nn.Module) -> dict[str, Tensor]:
+    """The state dict of a model in block form, under the names and in the shapes of the dense model.
+
+    In block form `<layer>.weight` is kept as `<layer>.blocks.0.weight`, `<layer>.blocks.1.weight`, …; all other names
+    are the same. `load_state_dict` of a model in block form takes either.
+    """
+    paths = model.named_modules(remove_duplicate=False)
+    layers = {f"{path}." if path else "": m for path, m in paths if isinstance(m, BlockLayer)}
+    state: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        prefix = next((p for p in layers if name.startswith(p)), None)
+        if prefix is not None and f"{prefix}weight" not in state:
+            state[f"{prefix}weight"] = layers[prefix].weight.detach()
+        if prefix is None or not name.startswith(f"{prefix}blocks."):
+            state[name] = tensor
+    return state
+
+
+def _forms(candidates: Mapping[str, Candidate], paths: Sequence[str]) -> dict[nn.Module, BlockLayer]:
+    """Dense layer → block form, of the layers at these paths."""
+    return {c.layer: c.block for c in (candidates[p] for p in paths) if c.block is not None}
+
+
+def _tried(
+    model: nn.Module, candidates: Mapping[str, Candidate], inputs: tuple[Any, ...], *, timed: bool
+) -> dict[str, Verdict]:
+    """Path → verdict for the layers that have a block form, after running them on inputs."""
+    try:
+        expected = run(model, inputs)
+    except Exception as error:
+        raise DataError(
+            f"{type(model).__name__} does not run on the example inputs of shapes {shapes_of(inputs)}: "
+            f"{first_line(error)}"
+        ) from error
+
+    def passes(paths: Sequence[str]) -> bool:
+        try:
+            return close(run(_replaced(model, _forms(candidates, paths), share=True), inputs), expected)
+        except Exception as error:
+            log.debug("%s as blocks: %s", paths, first_line(error))
+            return False
+
+    paths = [p for p, c in candidates.items() if c.block is not None]
+    unfit = culprits(paths, passes)
+    verdicts = {p: replace(candidates[p].verdict, blocks=False, reason="the model needs it dense") for p in unfit}
+    kept = _forms(candidates, [p for p in paths if p not in unfit])
+    probes = {layer: Probe(layer, block, timed=timed) for layer, block in kept.items()}
+    run(_replaced(model, probes, share=True), inputs)
+    for path in paths:
+        if path not in unfit:
+            verdicts[path] = _judged(candidates[path].verdict, probes[candidates[path].layer])
+    return verdicts
+
+
+def _judged(verdict: Verdict, probe: Probe) -> Verdict:
+    """The verdict for a layer after the model ran with a probe in its place."""
+    if not probe.calls:
+        return replace(verdict, blocks=False, reason="the model does not call it as a module")
+    if not probe.timed:
+        return verdict
+    faster = probe.block_seconds < probe.dense_seconds
+    return replace(
+        verdict,
+        blocks=faster,
+        reason="blocks were faster" if faster else "dense was faster",
+        dense_seconds=probe.dense_seconds,
+        block_seconds=probe.block_seconds,
+    )
+
+
+def _replaced(model: nn.Module, layers: Mapping[nn.Module, nn.Module], *, share: bool = False) -> nn.Module:
+    """A copy of a model with some layers replaced, wherever it keeps them.
+
+    Copying meets the replacement in place of the layer, so that the weight of the layer is never copied.
+
+    Args:
+        model: stays as it is.
+        layers: layer → replacement, which becomes part of the copy.
+        share: let the copy have the model's own parameters and buffers, for a trial.
+    """
+    memo: dict[int, Any] = {id(layer): replacement for layer, replacement in layers.items()}
+    if share:
+        memo.update({id(t): t for t in named_tensors(model).values()})
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    if not share:
+        for replacement in layers.values():
+            replacement.bias = copy.deepcopy(replacement.bias, memo)
+    copied: nn.Module = copy.deepcopy(model, memo)
+    return copied

@@ -1,0 +1,219 @@
+"""Fine-tuning without growing: what a fusion left at zero stays at zero."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ..blueprint import Space
+from ..core.modules import named_tensors
+from ..core.text import shorten
+from ..errors import MismatchError, OptionError
+from ..io.header import Stored
+from ..kernels import Plan
+from ..surgery.reach import Reach, reaches, unreached
+
+if TYPE_CHECKING:
+    from ..fusing.result import Fusion
+
+
+def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Fusion | Stored | None = None) -> FrozenZeros:
+    """Keep the zero blocks of a fused model at zero while it trains, so that its effective size does not grow.
+
+    It works in two ways. Gradients are zero there, so that neither their norm nor the moments of an optimiser ever
+    see these entries; that alone is enough for every rule that treats entries one by one. After each step of any
+    `torch.optim.Optimizer` that holds a frozen parameter the entries are set to zero again, which also covers rules
+    that mix entries or add noise, and moments from before the freeze. A training loop that updates parameters by
+    hand with such a rule calls `restore()` after the update.
+
+    The parameters themselves stay what they are: names and state dict do not change, nor does the model when it is
+    moved to another device or precision. Hooks belong to the parameter objects, so a deep copy, a model loaded from
+    a file and parameters replaced by others (`load_state_dict(assign=True)`) are not frozen: freeze those anew.
+
+    Args:
+        model: the fused model, a copy of it, or a model of its shapes with its weights loaded; or the whole result of
+            the fusion, which brings the plan along.
+        plan: the result of the fusion, or its plan; for a model from a file, `inspect(path)`.
+
+    Returns:
+        A handle: `remove()` lets the zeros move again. As a context manager it removes itself at the end.
+    """
+    if not isinstance(model, nn.Module):
+        plan, model = model.plan, model.model
+    model = _unwrapped(model)
+    parameters = dict(model.named_parameters())
+    masks = _stored_zeros(parameters, plan) if isinstance(plan, Stored) else _planned_zeros(model, parameters, plan)
+    for name, mask in masks.items():
+        _check_zero(name, parameters[name], mask)
+    return FrozenZeros([(parameters[name], mask) for name, mask in masks.items()])
+
+
+def _planned_zeros(
+    model: nn.Module, parameters: Mapping[str, Tensor], given: Plan | Fusion | None
+) -> dict[str, Tensor]:
+    plan = getattr(given, "plan", given)
+    if not isinstance(plan, Plan) or plan.layout is None:
+        raise OptionError(
+            "freeze_zeros needs to know where the channels sit in the fused model: pass the result of the fusion or "
+            "its plan (result.plan), for a model from a file inspect(path)"
+        )
+    _check_names(model, plan.layout)
+    return zero_blocks(parameters, plan, plan.layout)
+
+
+def _stored_zeros(parameters: Mapping[str, Tensor], stored: Stored) -> dict[str, Tensor]:
+    for name, how in stored.packings.items():
+        if name in parameters and tuple(parameters[name].shape) != how.shape:
+            raise MismatchError(
+                f"{name} has shape {tuple(parameters[name].shape)} and {how.shape} in the file: pass the model that "
+                "was loaded from it"
+            )
+    return _masks({name: how.reach for name, how in stored.packings.items() if name in parameters and how.reach})
+
+
+def zero_blocks(tensors: Mapping[str, Tensor], plan: Plan, layout: Mapping[str, Space]) -> dict[str, Tensor]:
+    """Where a fused model must be zero: the entries whose channels have no model in common.
+
+    Args:
+        tensors: name → parameter of the fused model; only shapes matter.
+        plan: the plan that made it.
+        layout: where the channels of every space sit in it.
+
+    Returns:
+        Name → boolean mask, true in the zero blocks, of the parameter's shape but for length one along axes that
+        all models reach; parameters without zero blocks are left out.
+    """
+    for name, space in layout.items():
+        for b in space.bindings:
+            shape = tuple(tensors[b.parameter].shape) if b.parameter in tensors else None
+            if shape is not None and (len(b.index) != plan[name].width or int(b.index.max()) >= shape[b.axis]):
+                raise MismatchError(
+                    f"{b.parameter} has shape {shape}, where the plan puts {plan[name].width} channels of {name} on "
+                    f"axis {b.axis}: pass the fused model with its own plan"
+                )
+    return _masks(reaches({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan))
+
+
+def _masks(found: Mapping[str, Reach]) -> dict[str, Tensor]:
+    masks = {name: torch.from_numpy(unreached(r)) for name, r in found.items() if any(t is not None for t in r)}
+    return {name: mask for name, mask in masks.items() if bool(mask.any())}
+
+
+def _check_names(model: nn.Module, layout: Mapping[str, Space]) -> None:
+    known = named_tensors(model)
+    lost = sorted({b.parameter for space in layout.values() for b in space.bindings if b.parameter not in known})
+    if lost:
+        raise MismatchError(
+            f"the plan is of another model than {type(model).__name__}, which has no {shorten(lost)}: pass the fused "
+            "model with its own plan"
+        )
+
+
+def _check_zero(name: str, parameter: Tensor, mask: Tensor) -> None:
+    if parameter.is_meta:
+        return
+    wrong = int((parameter.detach() != 0).logical_and(mask.to(parameter.device)).sum())
+    if wrong:
+        raise MismatchError(
+            f"{name} {tuple(parameter.shape)} holds {wrong} numbers where the plan leaves zeros: the plan is of "
+            "another fusion, or the model was trained without freeze_zeros; freeze before training"
+        )
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside torch.compile's and the data-parallel wrappers, under whose names the plan speaks."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
+
+
+class _Block:
+    """The zero blocks of one parameter; the mask follows it to other devices."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+    def on(self, device: torch.device) -> Tensor:
+        if self.mask.device != device:
+            self.mask = self.mask.to(device)
+        return self.mask
+
+
+class FrozenZeros:
+    """Zero blocks that are kept at zero until `remove()`; made by `freeze_zeros`.
+
+    It lives as long as the parameters, whether or not the caller keeps it: their hooks refer to it, and it refers to
+    them weakly.
+    """
+
+    def __init__(self, parameters: list[tuple[nn.Parameter, Tensor]]) -> None:
+        self._blocks = WeakTensorKeyDictionary()
+        self._handles: list[RemovableHandle] = []
+        for parameter, mask in parameters:
+            block = _Block(mask.to(parameter.device))
+            self._blocks[parameter] = block
+            self._handles.append(_hook(parameter, partial(self._cleared, block)))
+            if parameter.grad is not None:
+                parameter.grad.masked_fill_(block.on(parameter.grad.device), 0)
+        this = weakref.ref(self)
+
+        def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            frozen = this()
+            if frozen is not None:
+                frozen._clear([p for group in optimizer.param_groups for p in group["params"]])
+
+        if parameters:
+            self._handles.append(register_optimizer_step_post_hook(after_step))
+            weakref.finalize(self, self._handles[-1].remove)
+
+    def restore(self) -> None:
+        """Set the zero blocks to zero now."""
+        self._clear(list(self._blocks))
+
+    def remove(self) -> None:
+        """Let the zeros move again; a second call does nothing."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def __enter__(self) -> FrozenZeros:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        state = "frozen" if self._handles else "removed"
+        return f"FrozenZeros({len(self._blocks)} parameters with zero blocks, {state})"
+
+    def _cleared(self, block: _Block, gradient: Tensor) -> Tensor:
+        return gradient.masked_fill(block.on(gradient.device), 0)
+
+    def _clear(self, parameters: list[Tensor]) -> None:
+        with torch.no_grad():
+            for parameter in parameters:
+                block = self._blocks.get(parameter)
+                if block is not None:
+                    parameter.masked_fill_(block.on(parameter.device), 0)
+
+
+def _hook(parameter: nn.Parameter, hook: Callable[[Tensor], Tensor]) -> RemovableHandle:
+    """A gradient hook, also on a parameter that takes no gradient yet: layers may be released later."""
+    flag = parameter.requires_grad
+    parameter.requires_grad_(True)
+    handle: RemovableHandle = parameter.register_hook(hook)
+    parameter.requires_grad_(flag)
+    return handle

@@ -1,0 +1,18 @@
+"""The values that options take, for everybody who names one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+MethodName = Literal["average", "permutation", "ot", "partial-ot", "cluster", "zip", "magnitude", "magnitude+ot"]
+PruningName = Literal["cluster", "zip", "magnitude", "magnitude+ot"]
+Features = Literal["auto", "weights", "activations", "both"]
+# Before the activation function (what is computed), after it (what is read), or what suits the space.
+Site = Literal["pre", "post", "auto"]
+Align = Literal["fixed-point", "greedy"]
+NormRule = Literal["auto", "recalibrate", "analytic"]
+Convention = Literal["value", "mass"]
+Alpha = float | Mapping[str, float]
+Keep = float | Mapping[str, float]
+Mix = tuple[float, ...]  # the share of each model

@@ -1,0 +1,1 @@
+"""From models and options to a result: matching, budgets, shares, and the pipeline that ties them together."""

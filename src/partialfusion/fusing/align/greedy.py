@@ -1,0 +1,40 @@
+"""Greedy alignment: one pass in the order of computation, every space by what writes it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.arrays import Floats
+from ...features.weights import Couplings
+from .alignment import Alignment, Problem, matched_cost
+
+
+def greedy(problem: Problem, known: Couplings | None = None) -> Alignment:
+    """Couple space after space by the weights that write it, as far as what they read is already coupled.
+
+    A space that nothing known writes is coupled by everything known about it; without any knowledge, channel i goes
+    with channel i where widths are equal.
+
+    Args:
+        problem: what to align.
+        known: couplings of spaces that are not free.
+    """
+    couplings = {s: c for s, c in problem.identity().items() if s not in problem.alphas} | dict(known or {})
+    costs = {}
+    for step in problem.steps():
+        found = [_known_cost(problem, space, couplings) for space in step]
+        for space, cost, coupling in zip(step, found, problem.solve(step, found), strict=True):
+            couplings[space] = coupling
+            costs[space] = matched_cost(cost, coupling)
+    return Alignment(couplings, costs)
+
+
+def _known_cost(problem: Problem, space: str, couplings: Couplings) -> Floats:
+    cost = np.zeros(problem.widths[space]) + problem.fixed_costs.get(space, 0.0)
+    if problem.weights is not None:
+        known = [
+            (a, b) for a, b in problem.weights.bindings(space) if all(s in couplings for s in problem.weights.others(b))
+        ]
+        writing = [(a, b) for a, b in known if b.role != "reads"]
+        cost += problem.weights.cost(space, couplings, only=writing or known)
+    return cost

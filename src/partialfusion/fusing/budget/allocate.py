@@ -1,0 +1,62 @@
+"""Spend a budget where it saves most: the loss that a channel saves, per what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...errors import OptionError
+from .paths import Path
+from .sizes import Sizes, Structure
+
+
+def allocate(paths: Mapping[str, Path], structure: Structure, limits: Sizes) -> dict[str, float]:
+    """Space → share, such that the result fits the limits and little is lost.
+
+    From the smallest sizes on, the space goes to its next size that saves most loss per share of the tightest bound,
+    as long as it fits. The losses of a space are convex along the corners of its path, so that no better step hides
+    behind a worse one; what is left at the end goes to whatever still fits.
+
+    Args:
+        paths: of every elastic space.
+        structure: counts results.
+        limits: upper bounds.
+    """
+    at = dict.fromkeys(paths, 0)
+    supports = {space: path.supports[0] for space, path in paths.items()}
+    size = structure.sizes(supports)
+    if not size.fits(limits):
+        raise OptionError(
+            f"the budget of {_told(limits)} is below the smallest result, which has {_told(size, limits)}: allow more"
+        )
+    for steps in (
+        {s: p.corners() for s, p in paths.items()},
+        {s: list(range(len(p.shares))) for s, p in paths.items()},
+    ):
+        while True:
+            best: tuple[float, str, int, Sizes] | None = None
+            for space, path in paths.items():
+                ahead = next((t for t in steps[space] if t > at[space]), None)
+                if ahead is None:
+                    continue
+                more = structure.change(supports, space, path.supports[ahead])
+                grown = Sizes(size.params + more.params, size.flops + more.flops, size.channels + more.channels)
+                if not grown.fits(limits):
+                    continue
+                saved = path.losses[at[space]] - path.losses[ahead]
+                price = max(more.used(limits), 1e-12)
+                if best is None or saved / price > best[0]:
+                    best = (saved / price, space, ahead, grown)
+            if best is None:
+                break
+            _, space, ahead, size = best
+            at[space] = ahead
+            supports[space] = paths[space].supports[ahead]
+    return {space: path.shares[at[space]] for space, path in paths.items()}
+
+
+def _told(sizes: Sizes, bounds: Sizes | None = None) -> str:
+    """The sizes that are bounded."""
+    names = ("params", "flops", "channels")
+    shown = [n for n in names if getattr(bounds or sizes, n) != float("inf")]
+    words = {"params": "effective parameters", "flops": "operations", "channels": "channels"}
+    return ", ".join(f"{getattr(sizes, n):,.0f} {words[n]}" for n in shown)

@@ -1,0 +1,56 @@
+"""What a user allows a result to cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import OptionError
+from .sizes import Sizes
+
+NAMES = ("params", "flops", "channels")
+RELATIVE = 64  # whole numbers up to here are multiples of one model, larger ones counts
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Upper bounds on a result; what is None is not bounded, and what is given must all hold.
+
+    A number with a point is relative to the last model: 1.3 is thirty percent more. A whole number above 64 is a
+    count.
+
+    Attributes:
+        params: effective parameters, without the zero blocks.
+        flops: multiplications and additions of one sample with the effective parameters.
+        channels: of all elastic spaces together.
+    """
+
+    params: float | int | None = None
+    flops: float | int | None = None
+    channels: float | int | None = None
+
+    def __post_init__(self) -> None:
+        if all(getattr(self, name) is None for name in NAMES):
+            raise OptionError(f"a budget bounds at least one of {', '.join(NAMES)}")
+        for name in NAMES:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+                raise OptionError(f"{name}={value!r} of a budget must be a number above 0, such as 1.3")
+
+    @classmethod
+    def of(cls, given: Any) -> Budget:
+        """A user's option: a number means parameters."""
+        return given if isinstance(given, Budget) else cls(params=given)
+
+    def limits(self, single: Sizes) -> Sizes:
+        """The bounds as counts, given the sizes of the last model; infinite where nothing is bounded."""
+        return Sizes(*(_limit(getattr(self, name), getattr(single, name)) for name in NAMES))
+
+
+def _limit(value: float | int | None, single: float) -> float:
+    if value is None:
+        return math.inf
+    return float(value) if isinstance(value, int) and value > RELATIVE else value * single

@@ -1,0 +1,122 @@
+"""Sizes of a result, foretold from the supports of its spaces: no surgery is needed to count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from ...blueprint import Blueprint
+from ...blueprint.spaces import owner
+from ...core.modules import run
+
+# Set of models, as bits → channels that just these models write.
+Support = Counter[int]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Effective parameters, operations of one call with the example inputs, and channels of elastic spaces."""
+
+    params: float
+    flops: float
+    channels: float
+
+    def fits(self, limits: Sizes) -> bool:
+        return self.params <= limits.params and self.flops <= limits.flops and self.channels <= limits.channels
+
+    def used(self, limits: Sizes) -> float:
+        """The share of the tightest bound."""
+        return max(self.params / limits.params, self.flops / limits.flops, self.channels / limits.channels)
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """How a parameter's size follows from the spaces on its axes.
+
+    Attributes:
+        axes: per axis, the spaces on it with their positions per channel, and the positions of no space.
+        operations: of every entry in one call.
+    """
+
+    axes: tuple[tuple[tuple[tuple[str, int], ...], int], ...]
+    operations: float
+
+    def entries(self, supports: Mapping[str, Support], everyone: int) -> int:
+        """Entries that some model reaches: positions on all axes have a model in common."""
+        blocks: Counter[int] = Counter({everyone: 1})
+        for spaces, free in self.axes:
+            along: Counter[int] = Counter({everyone: free} if free else {})
+            for space, positions in spaces:
+                for models, channels in supports[space].items():
+                    along[models] += channels * positions
+            joined: Counter[int] = Counter()
+            for models, n in along.items():
+                for others, size in blocks.items():
+                    joined[models & others] += n * size
+            blocks = joined
+        return sum(size for models, size in blocks.items() if models)
+
+
+class Structure:
+    """Counts a result of given supports.
+
+    Args:
+        model: the last model.
+        blueprint: of it.
+        inputs: what it is called with, where operations are to be counted.
+        models: how many are fused.
+    """
+
+    def __init__(self, model: nn.Module, blueprint: Blueprint, inputs: tuple[Any, ...], models: int) -> None:
+        self.everyone = (1 << models) - 1
+        self.elastic = [s.name for s in blueprint if s.kind == "elastic"]
+        self.rigid = {s.name: Counter({self.everyone: s.width}) for s in blueprint}
+        operations = _operations(model, inputs)
+        self.parameters: list[_Parameter] = []
+        self.touching: dict[str, list[_Parameter]] = {s.name: [] for s in blueprint}
+        for name, tensor in model.named_parameters():
+            own = [(s.name, b) for s in blueprint for b in s.bindings if b.parameter == name]
+            axes = []
+            for axis, length in enumerate(tensor.shape):
+                here = [(space, b) for space, b in own if b.axis == axis]
+                bound = tuple((space, b.index.shape[1]) for space, b in here)
+                axes.append((bound, length - sum(b.index.size for _, b in here)))
+            per_entry = operations.get(name, 0.0) / max(tensor.numel(), 1)
+            parameter = _Parameter(tuple(axes), per_entry)
+            self.parameters.append(parameter)
+            for space in dict.fromkeys(space for space, _ in own):
+                self.touching[space].append(parameter)
+
+    def sizes(self, supports: Mapping[str, Support]) -> Sizes:
+        """Of a result whose elastic spaces have these supports; other spaces keep their width."""
+        return self._of(self.parameters, {**self.rigid, **supports}, self.elastic)
+
+    def change(self, supports: Mapping[str, Support], space: str, new: Support) -> Sizes:
+        """What another support of one space adds."""
+        before, near = {**self.rigid, **supports}, self.touching[space]
+        old, grown = self._of(near, before, [space]), self._of(near, {**before, space: new}, [space])
+        return Sizes(grown.params - old.params, grown.flops - old.flops, grown.channels - old.channels)
+
+    def _of(self, parameters: Sequence[_Parameter], supports: Mapping[str, Support], elastic: Sequence[str]) -> Sizes:
+        entries = [p.entries(supports, self.everyone) for p in parameters]
+        flops = sum(n * p.operations for n, p in zip(entries, parameters, strict=True))
+        return Sizes(sum(entries), flops, sum(sum(supports[s].values()) for s in elastic))
+
+
+def _operations(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, float]:
+    """Weight → floating-point operations in one call of the model; of modules with one large weight."""
+    counter = FlopCounterMode(display=False, depth=99)
+    with counter:
+        run(model, inputs)
+    prefix = f"{type(model).__name__}."
+    counted = {path.removeprefix(prefix): sum(kinds.values()) for path, kinds in counter.get_flop_counts().items()}
+    found = {}
+    for name, tensor in model.named_parameters():
+        if tensor.dim() >= 2:
+            found[name] = float(counted.get(owner(name), 0))
+    return found

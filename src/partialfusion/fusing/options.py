@@ -1,0 +1,126 @@
+"""The options of a fusion or a pruning, checked and resolved: one place for every default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.literals import Alpha, Convention, Keep, MethodName, Site
+from ..errors import DataError, OptionError
+from ..surgery import RIDGE
+from .pruning import Cluster, Magnitude, PruningMethod, Zip
+
+Method = MethodName | PruningMethod
+
+COUPLING = ("average", "permutation", "ot", "partial-ot")
+PRUNING: dict[str, PruningMethod] = {
+    method.name: method for method in (Cluster(), Zip(), Magnitude(), Magnitude(transport=True))
+}
+DEFAULT_ALPHA = 0.4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The options a result is made with; nothing is "auto" any more but the site, which then suits each space.
+
+    `alpha` is for fusions and `keep` for prunings of one model; the other is None. `refit` is the strength of the
+    ridge, 0 where nothing was refitted.
+    """
+
+    method: str
+    features: str
+    site: Site
+    align: str
+    norm: str
+    convention: Convention
+    alpha: Alpha | None
+    keep: Keep | None
+    mix: tuple[float, ...]
+    seed: int
+    pruning: PruningMethod | None = None
+    refit: float = 0.0
+
+    @property
+    def partial(self) -> bool:
+        """Whether the method can leave a part of a space isolated."""
+        return self.method not in ("average", "permutation", "ot")
+
+    @property
+    def needs_equal_widths(self) -> bool:
+        return self.method in ("average", "permutation")
+
+
+def resolve(
+    *,
+    method: str | PruningMethod,
+    features: str,
+    site: Site,
+    align: str,
+    norm: str,
+    convention: Convention,
+    alpha: Alpha | None,
+    keep: Keep | None,
+    mix: tuple[float, ...],
+    seed: int,
+    refit: bool | float,
+    has_data: bool,
+) -> Recipe:
+    """The recipe that a user's options mean, with or without data."""
+    known = tuple(PRUNING) if keep is not None else (*COUPLING, *PRUNING)
+    if isinstance(method, str):
+        _known("method", method, known)
+        pruning = PRUNING.get(method)
+    else:
+        pruning = _own_method(method, known)
+    name = method if pruning is None else pruning.name
+    assert isinstance(name, str)
+    _known("align", align, ("fixed-point", "greedy"))
+    _known("convention", convention, ("value", "mass"))
+    _known("site", site, ("auto", "pre", "post"))
+    if features == "auto" and pruning is not None and has_data:
+        features = pruning.prefers.features
+    features = _with_data("features", features, ("activations", "both"), "weights", has_data)
+    norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
+    if pruning is not None and pruning.needs_data and not has_data:
+        raise DataError(f"{pruning} needs data: pass data=… (batches of inputs)")
+    if refit is not False and not has_data:
+        raise DataError("refit needs data: pass data=… (batches of inputs; labels are not used)")
+    if alpha is None and keep is None:
+        alpha = 0.0 if name in COUPLING and name != "partial-ot" else DEFAULT_ALPHA
+    if site == "auto":
+        site = "pre" if pruning is None else pruning.prefers.site
+    return Recipe(name, features, site, align, norm, convention, alpha, keep, mix, seed, pruning, ridge_of(refit))
+
+
+def ridge_of(refit: bool | float) -> float:
+    """The strength that an option means: True is the default one, False none."""
+    if isinstance(refit, bool):
+        return RIDGE if refit else 0.0
+    if not isinstance(refit, (int, float)) or not (math.isfinite(refit) and refit > 0):
+        raise OptionError(f"refit={refit!r} must be True, False, or the strength of the ridge, a number above 0")
+    return float(refit)
+
+
+def _own_method(method: Any, known: Sequence[str]) -> PruningMethod:
+    if callable(getattr(method, "choose", None)) and all(hasattr(method, a) for a in ("name", "needs_data", "prefers")):
+        return method
+    raise OptionError(
+        f"method={method!r} is not known: choose one of {', '.join(known)}, or pass an object such as pf.Cluster(…)"
+    )
+
+
+def _known(option: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise OptionError(f"{option}={value!r} is not known: choose one of {', '.join(known)}")
+
+
+def _with_data(option: str, value: str, needing: Sequence[str], without: str, has_data: bool) -> str:
+    """An option whose automatic value depends on whether there is data."""
+    _known(option, value, ("auto", without, *needing))
+    if value == "auto":
+        return needing[0] if has_data else without
+    if value in needing and not has_data:
+        raise DataError(f"{option}={value!r} needs data: pass data=… (batches of inputs), or {option}={without!r}")
+    return value

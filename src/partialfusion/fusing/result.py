@@ -1,0 +1,152 @@
+"""The result of a fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from ..blueprint import Blueprint, Space
+from ..core.text import table
+from ..kernels import Plan
+from ..surgery import Count
+from .mixing import Mixing
+from .options import Recipe
+
+
+@dataclass(frozen=True)
+class SpaceSummary:
+    """One space of a result.
+
+    Attributes:
+        before, after: its width in the last source and in the result.
+        fused: channels of the result that several models share.
+        isolated: per model, channels of the result that it alone writes.
+        combined: channels of the result that are made of several.
+        deleted: channels of the sources that are in none of the result.
+        cost: of the matching or clustering, in the units of the features.
+    """
+
+    name: str
+    kind: str
+    before: int
+    after: int
+    fused: int
+    isolated: tuple[int, ...]
+    combined: int
+    deleted: int
+    cost: float
+
+
+@dataclass(frozen=True, repr=False)
+class Summary:
+    """What became of every space, the parameters, and whether the search converged. Prints as a table."""
+
+    recipe: Recipe
+    spaces: tuple[SpaceSummary, ...]
+    count: Count
+    sweeps: int
+    converged: bool
+    cost: float
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        columns = _columns(self.recipe)
+        rows = [[show(s) for show in columns.values()] for s in self.spaces]
+        count = self.count
+        return "\n".join(
+            [
+                table(tuple(columns), rows, align="<<" + ">" * (len(columns) - 2)),
+                self._how(),
+                f"parameters: {count.effective:,} effective of {count.dense:,} dense, {count.ratio:.2f}× one model "
+                f"({count.single:,})",
+            ]
+        )
+
+    def _how(self) -> str:
+        recipe = self.recipe
+        refitted = f"; refitted with ridge {recipe.refit:g}" if recipe.refit else ""
+        if recipe.pruning is None:
+            state = "converged" if self.converged else "NOT converged"
+            how = f"{recipe.align}: {state} after {self.sweeps} sweep{'s' * (self.sweeps != 1)}"
+            return f"{recipe.method}, {recipe.features} features, {how}, cost {self.cost:.4g}{refitted}"
+        state = "" if self.converged else "; interrupted, the best found until then"
+        return f"{recipe.pruning}, {recipe.features} features, cost {self.cost:.4g}{state}{refitted}"
+
+
+def _columns(recipe: Recipe) -> dict[str, Callable[[SpaceSummary], object]]:
+    """What the table shows: models that are fused, channels that are combined or deleted, as the method can do."""
+    columns: dict[str, Callable[[SpaceSummary], object]] = {
+        "space": lambda s: s.name,
+        "kind": lambda s: s.kind,
+        "before": lambda s: s.before,
+        "after": lambda s: s.after,
+    }
+    if len(recipe.mix) > 1:
+        columns |= {"fused": lambda s: s.fused, "isolated": lambda s: " + ".join(map(str, s.isolated))}
+    if recipe.pruning is not None:
+        columns |= {"combined": lambda s: s.combined, "deleted": lambda s: s.deleted}
+    return columns | {"cost": lambda s: f"{s.cost:.4g}"}
+
+
+@dataclass(frozen=True, repr=False)
+class Fusion:
+    """A fused model with the plan that made it.
+
+    Attributes:
+        model: an ordinary module of the last source's class.
+        plan: space → reduction; see what was fused with what.
+        blueprints: of the sources.
+        recipe: the options.
+        count: dense and effective parameters.
+        sources: the models it was made of.
+        inputs: how many inputs they take.
+        mixing: the mixes that were measured, where mix was "auto".
+    """
+
+    model: nn.Module
+    plan: Plan
+    blueprints: tuple[Blueprint, ...]
+    recipe: Recipe
+    count: Count
+    sources: tuple[nn.Module, ...]
+    inputs: int = 1
+    mixing: Mixing | None = None
+
+    @property
+    def layout(self) -> Mapping[str, Space]:
+        """Where the channels of every space sit in the result."""
+        assert self.plan.layout is not None
+        return self.plan.layout
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """Of the last source, in whose world the result lives."""
+        return self.blueprints[-1]
+
+    def __repr__(self) -> str:
+        recipe = self.recipe
+        size = f"keep={recipe.keep}" if recipe.keep is not None else f"alpha={recipe.alpha}, mix={recipe.mix}"
+        return f"Fusion({type(self.model).__name__}, {recipe.method}, {size}, {self.count.ratio:.2f}× one model)"
+
+    def summary(self) -> Summary:
+        """Channels fused, isolated, combined and deleted per space, parameters, and convergence."""
+        plan = self.plan
+        spaces = tuple(
+            SpaceSummary(
+                space.name,
+                space.kind,
+                space.width,
+                (reduction := plan[space.name]).width,
+                reduction.fused,
+                reduction.isolated,
+                reduction.combined,
+                reduction.deleted,
+                reduction.cost,
+            )
+            for space in self.blueprint
+        )
+        return Summary(self.recipe, spaces, self.count, plan.sweeps, plan.converged, plan.cost)

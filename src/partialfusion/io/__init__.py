@@ -1,0 +1,1 @@
+"""Files: stored fusions, checkpoints, data, factories named by text, ONNX."""

@@ -1,0 +1,121 @@
+"""Inputs from files, with or without labels, in batches."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.text import shorten
+from ..errors import DataError, OptionError
+from .checkpoints import read_safetensors, read_torch
+from .files import SUFFIX as SAFE
+from .files import StrPath, existing
+
+NUMPY = (".npy", ".npz")
+LABELS = "labels"
+
+
+def load_batches(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tensor]) -> list[Any]:
+    """The inputs in a file, split into batches of almost equal size.
+
+    Args:
+        path: a .npy, .npz, .safetensors or torch file that holds a (samples × …) tensor for each input of the model.
+            Several are taken in the order of an .npz or torch file, and by name in a safetensors file.
+        batch_size: the most samples of a batch.
+        like: the inputs of the model; floating-point data takes their types.
+
+    Returns:
+        Tensors, or tuples of tensors where the model takes several inputs.
+    """
+    likes = [like] if isinstance(like, Tensor) else list(like)
+    found = _tensors_within(existing(path))
+    if len(found) != len(likes):
+        wanted = "one tensor of inputs, or a dict with one" if len(likes) == 1 else f"{len(likes)} of them"
+        raise DataError(
+            f"{path} holds {len(found)} tensors ({shorten(list(found))}) where the model takes {len(likes)} input(s): "
+            f"save {wanted}"
+        )
+    inputs = [_fitted(tensor, one, path) for tensor, one in zip(found.values(), likes, strict=True)]
+    parts = _split(inputs, batch_size, path)
+    return parts if len(likes) > 1 else [x for (x,) in parts]
+
+
+def load_labelled(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+    """The inputs and labels in a file, split into batches of almost equal size.
+
+    Args:
+        path: a .npz, .safetensors or torch file as for `load_batches`, with one tensor more: the class numbers, named
+            "labels", or else the last.
+        batch_size: the most samples of a batch.
+        like: the inputs of the model; floating-point data takes their types.
+
+    Returns:
+        (input, …, labels) of each batch; labels are of type int64.
+    """
+    likes = [like] if isinstance(like, Tensor) else list(like)
+    found = _tensors_within(existing(path))
+    if len(found) != len(likes) + 1:
+        raise DataError(
+            f"{path} holds {len(found)} tensor(s) ({shorten(list(found))}) where {len(likes)} input(s) and labels are "
+            "wanted: save them together, as with numpy.savez(file, x=…, labels=…)"
+        )
+    labels = found.pop(LABELS if LABELS in found else list(found)[-1])
+    if labels.is_floating_point() or labels.is_complex():
+        raise DataError(
+            f"{path} holds labels of type {labels.dtype} and shape {tuple(labels.shape)}: save class numbers"
+        )
+    inputs = [_fitted(tensor, one, path) for tensor, one in zip(found.values(), likes, strict=True)]
+    return _split([*inputs, labels.to(torch.int64)], batch_size, path)
+
+
+def _split(tensors: Sequence[Tensor], batch_size: int, path: StrPath) -> list[tuple[Tensor, ...]]:
+    if batch_size < 1:
+        raise OptionError(f"batch size {batch_size}: a batch has at least one sample")
+    lengths = {len(x) if x.ndim else 0 for x in tensors}
+    if len(lengths) > 1:
+        raise DataError(f"{path} holds tensors of {sorted(lengths)} samples: all must have the same number")
+    count = math.ceil(lengths.pop() / batch_size)
+    return list(zip(*(x.tensor_split(count) for x in tensors), strict=True))
+
+
+def _fitted(tensor: Tensor, like: Tensor, path: StrPath) -> Tensor:
+    if tensor.ndim == 0 or len(tensor) == 0:
+        raise DataError(f"{path} holds no samples: its tensor has shape {tuple(tensor.shape)}")
+    if tensor.is_floating_point() != like.is_floating_point():
+        raise DataError(
+            f"{path} holds {tensor.dtype} where the model takes {like.dtype}; save the data as the model is to see it"
+        )
+    return tensor.to(like.dtype)
+
+
+def _tensors_within(path: Path) -> dict[str, Tensor]:
+    if path.suffix in NUMPY:
+        return _arrays(path)
+    content = read_safetensors(path) if path.suffix == SAFE else read_torch(path)
+    if isinstance(content, Tensor):
+        return {"tensor": content}
+    if isinstance(content, (list, tuple)):
+        content = {str(k): value for k, value in enumerate(content)}
+    if not isinstance(content, Mapping):
+        return {}
+    names = sorted(content) if path.suffix == SAFE else list(content)
+    return {str(name): content[name] for name in names if isinstance(content[name], Tensor)}
+
+
+def _arrays(path: Path) -> dict[str, Tensor]:
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return {"array": torch.from_numpy(content)}
+        with content:
+            return {name: torch.from_numpy(content[name]) for name in content.files}
+    except (ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+        how = "numpy.savez" if path.suffix == ".npz" else "numpy.save"
+        raise DataError(f"{path} is not a {path.suffix} file of numbers; save the array with {how}") from error

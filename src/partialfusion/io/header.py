@@ -1,0 +1,152 @@
+"""What a stored fusion says of itself, as text in the header of its file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.text import table
+from ..errors import CheckpointError
+from ..kernels import Plan
+from ..kernels import record as plans
+from ..kernels.record import expanded, squeezed
+from . import packing
+from .packing import Packing
+
+FORMAT = 1
+RECORD = "partialfusion.record"  # keys of the file's metadata; these two and their meaning stay in later formats
+DIGEST = "partialfusion.sha256"
+
+Integers = Mapping[str, Mapping[str, int]]  # path of a module → attribute → number
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that went into a fusion: its class and the hash of its state dict."""
+
+    model: str
+    sha256: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stored:
+    """The header of a stored fusion. Prints as a table.
+
+    Attributes:
+        model: the class of the fused model.
+        recipe: the options it was made with: method, features, alpha, mix, convention, seed and so on.
+        sources: the models it was made of, where they were given.
+        plan: space → reduction.
+        dtype: the precision that parameters were narrowed to for the file, or None.
+        version, torch: of this library and of PyTorch, when it was saved.
+        packings: how every tensor is stored.
+        integers: whole numbers that the user's own modules keep, some of which repeat widths.
+        payload: hash of all stored tensors.
+    """
+
+    model: str
+    recipe: Mapping[str, Any]
+    sources: tuple[Source, ...]
+    plan: Plan
+    dtype: str | None
+    version: str
+    torch: str
+    packings: Mapping[str, Packing]
+    integers: Integers
+    payload: str
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        rows = [
+            (name, r.width, r.fused, " + ".join(map(str, r.isolated)), f"{r.cost:.4g}") for name, r in self.plan.items()
+        ]
+        options = ", ".join(f"{name}={value}" for name, value in self.recipe.items())
+        return "\n".join(
+            [
+                f"{self.model}: {options}",
+                table(("space", "width", "fused", "isolated", "cost"), rows, align="<>>>>"),
+                *(f"source {k}: {s.model} {s.sha256}" for k, s in enumerate(self.sources)),
+                f"stored as {self.dtype or 'it was'} by partialfusion {self.version}, torch {self.torch}",
+            ]
+        )
+
+
+def to_metadata(stored: Stored) -> dict[str, str]:
+    """The metadata of a safetensors file: one record, and its hash."""
+    record = {
+        "format": FORMAT,
+        "model": stored.model,
+        "recipe": stored.recipe,
+        "sources": [{"model": s.model, "sha256": s.sha256} for s in stored.sources],
+        "dtype": stored.dtype,
+        "partialfusion": stored.version,
+        "torch": stored.torch,
+        "payload": stored.payload,
+        "plan": plans.to_record(stored.plan),
+        "layout": squeezed(_text({**packing.to_record(stored.packings), "integers": stored.integers}).encode()),
+    }
+    text = _text(record)
+    return {"format": "pt", RECORD: text, DIGEST: _hash(text)}
+
+
+def from_metadata(metadata: Mapping[str, str] | None, path: Path) -> Stored:
+    """The header that a file's metadata hold; the error says what the file is instead."""
+    metadata = metadata or {}
+    if RECORD not in metadata or DIGEST not in metadata:
+        raise CheckpointError(
+            f"{path} is a safetensors file, but not of a saved fusion; read it with safetensors.torch.load_file and "
+            "load_state_dict"
+        )
+    text = metadata[RECORD]
+    if _hash(text) != metadata[DIGEST]:
+        raise CheckpointError(damaged(path, "its header is not as it was written"))
+    try:
+        record = json.loads(text)
+        if record["format"] != FORMAT:
+            raise CheckpointError(
+                f"{path} has format {record['format']!r}, written by partialfusion {record.get('partialfusion')}; "
+                f"this version reads format {FORMAT}: install the version that wrote it, or a later one"
+            )
+        return _stored(record)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise CheckpointError(damaged(path, f"its header makes no sense ({type(error).__name__}: {error})")) from error
+
+
+def damaged(path: Path, why: str) -> str:
+    return f"{path} is damaged: {why}; save or copy it again"
+
+
+def _stored(record: Mapping[str, Any]) -> Stored:
+    plan = plans.from_record(record["plan"])
+    layout = json.loads(expanded(record["layout"]))
+    return Stored(
+        model=str(record["model"]),
+        recipe=dict(record["recipe"]),
+        sources=tuple(Source(s["model"], s["sha256"]) for s in record["sources"]),
+        plan=plan,
+        dtype=record["dtype"],
+        version=str(record["partialfusion"]),
+        torch=str(record["torch"]),
+        packings=packing.from_record(layout, plan.models),
+        integers={path: {n: int(v) for n, v in values.items()} for path, values in layout["integers"].items()},
+        payload=str(record["payload"]),
+    )
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> object:
+    """Options that JSON has no form for: mappings as such, other objects by what they print as."""
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,178 @@
+"""ONNX files that were run and compared before they take their place."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..core.modules import as_inputs, at_rest, first_line, run, to_device_of
+from ..errors import CheckpointError, OptionError, TraceError, VerificationError
+from ..surgery.verify import TOLERANCE, deviation
+
+SUFFIX = ".onnx"
+Inputs = tuple[Any, ...]
+
+
+def export_onnx(
+    model: nn.Module,
+    example_inputs: Any,
+    path: str | os.PathLike[str],
+    *,
+    check: bool = True,
+    dynamic_batch: bool = True,
+) -> Path:
+    """Write a model as an ONNX file, in evaluation mode, whole or not at all.
+
+    The file is first written beside its place, run with onnxruntime and compared with PyTorch, on the example inputs
+    and on random batches of other sizes; only then does it replace what was there. Weights beyond two gigabytes go
+    into a second file, `path` with `.data` added, as the format asks for.
+
+    Args:
+        model: any module that torch.export can trace, fused or not; its mode and weights stay as they are.
+        example_inputs: a tensor, or a tuple of positional inputs.
+        path: ends in .onnx.
+        check: run the file and compare; a difference raises VerificationError and nothing is written.
+        dynamic_batch: let the first axis of the inputs (of those as long as the first input) have any length.
+
+    Returns:
+        The path.
+    """
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"the model is a {type(model).__name__}: pass a module, such as result.model")
+    target = writable(Path(path))
+    for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
+        _need(package)
+    inputs = as_inputs(example_inputs)
+    batch = _batch(inputs) if dynamic_batch else None
+    program = _program(model, inputs, batch)
+    others = [] if batch is None else [_resampled(inputs, batch, n) for n in (1, batch + 1)]
+    try:
+        with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+            written = Path(folder) / target.name
+            program.save(written)
+            if check:
+                _compare(model, written, [inputs, *others])
+            for file in sorted(Path(folder).iterdir(), key=lambda f: f == written):  # first the weights it refers to
+                os.replace(file, target.parent / file.name)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {first_line(error)}; choose another output file") from error
+    return target
+
+
+def _program(model: nn.Module, inputs: Inputs, batch: int | None) -> Any:
+    """The ONNX program; with a batch of one PyTorch would take that length for a constant, so it gets two."""
+    shapes = None
+    if batch is not None:
+        dim = torch.export.Dim("batch")
+        shapes = tuple(tree_map(lambda x: {0: dim} if _in_batch(x, batch) else None, inputs))
+        inputs = inputs if batch > 1 else _resampled(inputs, batch, 2)
+    quiet = io.StringIO()
+    try:
+        with at_rest(model), warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet):
+            warnings.simplefilter("ignore")
+            exported = _exported(model, to_device_of(model, inputs), shapes)
+            return torch.onnx.export(exported, dynamo=True, verbose=False)
+    except Exception as error:
+        hint = "; where the batch has a fixed length, pass dynamic_batch=False" if batch is not None else ""
+        raise TraceError(f"{type(model).__name__} cannot be exported to ONNX: {first_line(error)}{hint}") from error
+
+
+def _exported(model: nn.Module, inputs: Inputs, shapes: Any) -> torch.export.ExportedProgram:
+    """Running the code with symbols takes len(x) for a constant, reading the code does not, but knows less Python."""
+    try:
+        return torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
+    except Exception:
+        if shapes is None:
+            raise
+        return torch.export.export(model, inputs, dynamic_shapes=shapes, strict=True)
+
+
+def _compare(model: nn.Module, file: Path, trials: list[Inputs]) -> None:
+    """The outputs of onnxruntime against those of PyTorch."""
+    for inputs in trials:
+        sizes = [tuple(x.shape) for x in _tensors(inputs)]
+        try:
+            expected, found = _tensors(run(model, inputs)), _run_file(file, _tensors(inputs))
+        except Exception as error:
+            raise VerificationError(
+                f"{type(model).__name__} does not run in PyTorch and onnxruntime alike on inputs of shapes {sizes}: "
+                f"{first_line(error)}; nothing was written. Pass dynamic_batch=False where the batch has a fixed "
+                "length, or check=False to write the file nevertheless"
+            ) from error
+        if len(found) != len(expected):
+            raise VerificationError(f"the ONNX file has {len(found)} outputs, the model {len(expected)}")
+        for k, (a, b) in enumerate(zip(found, expected, strict=True)):
+            gap = deviation(a, b.cpu()) if a.shape == b.shape else float("inf")
+            if gap > TOLERANCE.get(b.dtype, 1e-4):
+                raise VerificationError(
+                    f"output {k} of the ONNX file differs from PyTorch's by {gap:.2g} of its largest entry, shapes "
+                    f"{tuple(a.shape)} and {tuple(b.shape)}, on inputs of shapes {sizes}; nothing was written"
+                )
+
+
+def _run_file(file: Path, inputs: list[Tensor]) -> list[Tensor]:
+    runtime = _need("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    names = [i.name for i in session.get_inputs()]
+    feeds = {name: x.detach().cpu().numpy() for name, x in zip(names, inputs, strict=True)}
+    return [torch.as_tensor(output) for output in session.run(None, feeds)]
+
+
+def _batch(inputs: Inputs) -> int | None:
+    """The length of the first tensor's first axis."""
+    return next((x.shape[0] for x in _tensors(inputs) if x.dim() > 0), None)
+
+
+def _in_batch(value: Any, batch: int) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == batch
+
+
+def _resampled(inputs: Inputs, batch: int, length: int) -> Inputs:
+    """Inputs of another batch size: random where they are real numbers, else rows of the example again."""
+    generator = torch.Generator("cpu").manual_seed(length)
+
+    def drawn(value: Any) -> Any:
+        if not _in_batch(value, batch):
+            return value
+        if value.is_floating_point():
+            return torch.randn((length, *value.shape[1:]), generator=generator, device="cpu").to(value)
+        return value[torch.arange(length, device=value.device) % batch]
+
+    return tuple(tree_map(drawn, inputs))
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [t for t in tree_leaves(values) if isinstance(t, Tensor)]
+
+
+def _need(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise OptionError(
+            f"exporting to ONNX needs {package}, which is not installed: pip install 'partialfusion[onnx]'"
+        ) from error
+
+
+def writable(path: Path) -> Path:
+    """The path, or an error before any work is done."""
+    if path.suffix != SUFFIX:
+        raise CheckpointError(f"{path} cannot be written: its name must end in {SUFFIX}")
+    if path.is_dir():
+        raise CheckpointError(f"{path} cannot be written: it is a folder; name a file in it")
+    folder = path.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise CheckpointError(f"{path} cannot be written: {folder} is no folder that can be written to; choose another")
+    return path

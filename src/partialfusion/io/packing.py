@@ -1,0 +1,184 @@
+"""Which entries of a fused parameter are stored: those whose channels on all axes have a model in common."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..blueprint import Blueprint, Space
+from ..core.arrays import Bools, Ints
+from ..core.text import shorten
+from ..kernels import Plan
+from ..surgery.reach import Reach, reaches
+
+log = logging.getLogger(__name__)
+
+Box = tuple[Ints, ...]  # positions on every axis; a box is all their combinations
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """How a tensor of the fused model becomes what is stored of it, and back.
+
+    Attributes:
+        shape: of the tensor in the fused model.
+        elastic: the axes whose length depends on the width of elastic spaces; an instance of the same class may be
+            narrower or wider there.
+        reach: which models reach its entries; empty where the tensor is stored whole.
+    """
+
+    shape: tuple[int, ...]
+    elastic: tuple[int, ...] = ()
+    reach: Reach = ()
+
+    @cached_property
+    def boxes(self) -> tuple[Box, ...]:
+        """The boxes that hold every entry that can differ from zero, each once.
+
+        With two models and ordered channels a matrix has three: the rows of one model with the columns it reads, the
+        fused rows with all columns, the rows of the other model with the columns it reads.
+        """
+        reach = self.reach or (None,) * len(self.shape)
+        models = next((len(table[0]) for table in reach if table is not None and len(table)), 1)
+        return tuple(_boxes(self.shape, reach, np.ones(models, bool)))
+
+    @cached_property
+    def size(self) -> int:
+        """How many entries are stored."""
+        return sum(math.prod(len(positions) for positions in box) for box in self.boxes)
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        return (self.size,) if self.reach else self.shape
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        """What is stored of a tensor: itself, or the entries of the boxes one after the other."""
+        if not self.reach:
+            return tensor
+        return torch.cat([tensor.new_empty(0), *(tensor[_place(box)].reshape(-1) for box in self.boxes)])
+
+    def unpack(self, stored: Tensor, target: Tensor) -> None:
+        """Fill a tensor of the fused model with what was stored of it; zero elsewhere."""
+        stored = stored.to(target)
+        if not self.reach:
+            target.copy_(stored)
+            return
+        target.zero_()
+        at = 0
+        for box in self.boxes:
+            shape = [len(positions) for positions in box]
+            target[_place(box)] = stored[at : at + math.prod(shape)].view(shape)
+            at += math.prod(shape)
+
+
+def packed(
+    tensors: Mapping[str, Tensor], *, blueprint: Blueprint, layout: Mapping[str, Space], plan: Plan
+) -> Iterator[tuple[str, Packing, Tensor]]:
+    """For every tensor of a fused model its name, how it is stored, and what is stored of it.
+
+    A tensor that has come to hold numbers where no model reaches (it was trained without a mask, or edited) is stored
+    whole: what is saved is what is loaded, but for the sign of zeros in zero blocks.
+
+    Args:
+        tensors: of the fused model.
+        blueprint: of the last source, which tells the elastic spaces.
+        layout: where the units of every space sit in the fused model.
+        plan: which model writes which unit.
+    """
+    found = reaches({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan)
+    filled = []
+    for name, tensor in tensors.items():
+        bound = blueprint.axes.get(name, {})
+        elastic = tuple(sorted(axis for axis in bound if any(s.kind == "elastic" for s, _ in bound[axis])))
+        blocks = Packing(tuple(tensor.shape), elastic, found[name])
+        stored = blocks.pack(tensor)
+        if stored.numel() < tensor.numel():
+            if int(stored.count_nonzero()) == int(tensor.count_nonzero()):
+                yield name, blocks, stored
+                continue
+            filled.append(name)
+        yield name, Packing(tuple(tensor.shape), elastic), tensor
+    if filled:
+        log.warning("%s hold numbers where a fusion leaves zeros: stored whole", shorten(filled))
+
+
+def _boxes(shape: Sequence[int], reach: Sequence[Bools | None], models: Bools) -> Iterator[Box]:
+    """The boxes of the axes given, for entries that on the axes before have these models in common."""
+    if not shape:
+        yield ()
+        return
+    last = all(table is None for table in reach[1:])
+    for positions, common in _groups(shape[0], reach[0], models, last):
+        for box in _boxes(shape[1:], reach[1:], common):
+            yield positions, *box
+
+
+def _groups(length: int, table: Bools | None, models: Bools, last: bool) -> Iterator[tuple[Ints, Bools]]:
+    """Positions of an axis by the models they still have in common, in the order of their first position.
+
+    On the last axis that tells models apart it matters only whether there is one.
+    """
+    if table is None:
+        yield np.arange(length), models
+        return
+    common = table & models
+    if last:
+        common = np.repeat(common.any(1, keepdims=True), len(models), axis=1)
+    sets, first, which = np.unique(common, axis=0, return_index=True, return_inverse=True)
+    for group in np.argsort(first):
+        if sets[group].any():
+            yield np.flatnonzero(which.reshape(-1) == group), sets[group]
+
+
+def _place(box: Box) -> tuple[Any, ...]:
+    """The index of a box: slices where all its positions are contiguous, which takes no copy."""
+    if all(len(p) and int(p[-1]) - int(p[0]) + 1 == len(p) for p in box):
+        return tuple(slice(int(p[0]), int(p[-1]) + 1) for p in box)
+    return tuple(torch.from_numpy(positions) for positions in np.ix_(*box))
+
+
+def to_record(packings: Mapping[str, Packing]) -> dict[str, Any]:
+    """Packings as values that JSON can hold; tables that occur on several axes are written once."""
+    tables: dict[tuple[int, str], int] = {}
+
+    def number(table: Bools | None) -> int | None:
+        if table is None:
+            return None
+        key = len(table), np.packbits(table, axis=1).tobytes().hex()
+        return tables.setdefault(key, len(tables))
+
+    tensors = {
+        name: {"shape": p.shape, "elastic": p.elastic, "reach": [number(t) for t in p.reach]}
+        for name, p in packings.items()
+    }
+    return {"tensors": tensors, "tables": [text for _, text in tables]}
+
+
+def from_record(record: Mapping[str, Any], models: int) -> dict[str, Packing]:
+    """The packings of a record; raises KeyError, TypeError, IndexError or ValueError where that is none."""
+    tables = [_table(text, models) for text in record["tables"]]
+    found = {}
+    for name, entry in record["tensors"].items():
+        shape = tuple(int(n) for n in entry["shape"])
+        elastic = tuple(int(axis) for axis in entry["elastic"])
+        reach = tuple(None if t is None else tables[int(t)] for t in entry["reach"])
+        lengths = [n if t is None else len(t) for n, t in zip(shape, reach, strict=True)] if reach else list(shape)
+        axes = range(len(shape))
+        if tuple(lengths) != shape or any(n < 0 for n in shape) or any(axis not in axes for axis in elastic):
+            raise ValueError(f"the blocks of {name} are not those of shape {shape}")
+        found[name] = Packing(shape, elastic, reach)
+    return found
+
+
+def _table(text: str, models: int) -> Bools:
+    """(length × models) from the bits of its rows."""
+    rows = np.frombuffer(bytes.fromhex(text), np.uint8).reshape(-1, -(-models // 8))
+    return np.unpackbits(rows, axis=1, count=models).astype(bool)

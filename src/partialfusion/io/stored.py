@@ -1,0 +1,115 @@
+"""A stored fusion opened again: with its plan, and with its sources as `fuse` returned it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from torch import nn
+
+from ..api import trace
+from ..blueprint import Blueprint, Space, trace_labels
+from ..core.modules import as_inputs
+from ..errors import MismatchError, OptionError
+from ..fusing.options import PRUNING, Recipe
+from ..fusing.pruning import PruningMethod
+from ..fusing.result import Fusion
+from ..fusing.validation import conformed
+from ..kernels import Plan
+from ..surgery import Operated, count
+from ..surgery.apply import layout_of
+from .digest import state_digest
+from .files import StrPath
+from .header import Stored
+from .storage import inspect, load
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A fused model from a file, with what `to_blocks` needs of it."""
+
+    model: nn.Module
+    plan: Plan
+    layout: Mapping[str, Space]
+
+
+def open_stored(path: StrPath, into: nn.Module, example_inputs: Any) -> Opened:
+    """The fused model of a file and where its channels sit, without its sources.
+
+    Args:
+        path: a file that `save` wrote.
+        into: an instance of the class that was fused, of any widths; it is left as it is.
+        example_inputs: a tensor, or a tuple of positional inputs.
+    """
+    inputs = as_inputs(example_inputs)
+    plan, model = inspect(path).plan, load(path, into=into)
+    blueprint = trace_labels(into, inputs)
+    _check_spaces(plan, [blueprint], path)
+    return Opened(model, plan, layout_of(model, blueprint, plan, inputs))
+
+
+def restore(path: StrPath, models: Sequence[nn.Module], example_inputs: Any, *, check: bool = True) -> Fusion:
+    """A stored fusion with its sources, as `fuse` or `prune` returned it: to refit it, or to hold it as blocks.
+
+    Args:
+        path: a file that `save` wrote.
+        models: the models it was made of, in their order; for a pruned model the one.
+        example_inputs: a tensor, or a tuple of positional inputs.
+        check: verify the blueprint, as `fuse` does.
+    """
+    if isinstance(models, nn.Module) or not isinstance(models, Sequence):
+        raise OptionError("models must be a list of the models that were fused, in their order")
+    inputs, stored = as_inputs(example_inputs), inspect(path)
+    _check_sources(stored, models, path)
+    recipe = _recipe(stored.recipe)
+    blueprint = trace(models[-1], inputs, check=check, seed=recipe.seed)
+    blueprints = conformed(models, blueprint, inputs, equal=recipe.needs_equal_widths)
+    _check_spaces(stored.plan, blueprints, path)
+    model = load(path, into=models[-1])
+    layout = layout_of(model, blueprint, stored.plan, inputs)
+    plan = replace(stored.plan, layout=layout)
+    counted = count(Operated(model, layout), plan, models[-1])
+    return Fusion(model, plan, tuple(blueprints), recipe, counted, tuple(models), len(inputs))
+
+
+def _check_sources(stored: Stored, models: Sequence[nn.Module], path: StrPath) -> None:
+    if len(models) != stored.plan.models:
+        raise MismatchError(
+            f"{path} was made of {stored.plan.models} model(s) and {len(models)} are given: pass all, in their order"
+        )
+    hashes = [state_digest(m) for m in models]
+    known = [s.sha256 for s in stored.sources]
+    for k, (source, found) in enumerate(zip(stored.sources, hashes, strict=False)):
+        if found != source.sha256:
+            place = f"it is number {known.index(found)}" if found in known else "its weights are others"
+            raise MismatchError(
+                f"models[{k}] is not number {k} of the models that {path} was made of ({source.model}): {place}; pass "
+                "the models that were fused, in their order"
+            )
+
+
+def _check_spaces(plan: Plan, blueprints: Sequence[Blueprint], path: StrPath) -> None:
+    """The plan must be of the spaces that the models have, and of the last one's widths where all are known."""
+    spaces = blueprints[-1].by_name
+    if plan.keys() != spaces.keys():
+        other = next(iter(plan.keys() ^ spaces.keys()))
+        where = "the file" if other in plan else "the model"
+        raise MismatchError(f"{path} is of another model: the space {other} is in {where} only; pass what was fused")
+    if len(blueprints) < plan.models:
+        return
+    for name in spaces:
+        widths = tuple(b[name].width for b in blueprints)
+        held = tuple(pair.sources for pair in plan[name].pairs)
+        if widths != held:
+            raise MismatchError(f"{path} is of models in which {name} has widths {held}, and here they are {widths}")
+
+
+def _recipe(record: Mapping[str, Any]) -> Recipe:
+    """The options that a header tells; a method with settings comes back as it was, one of the user's own does not."""
+    known = {f.name for f in fields(Recipe)}
+    values = {name: value for name, value in record.items() if name in known}
+    pruning: PruningMethod | None = PRUNING.get(values["method"])
+    if pruning is not None and isinstance(values.get("pruning"), Mapping):
+        pruning = replace(pruning, **values["pruning"])  # type: ignore[type-var]
+    return Recipe(**{**values, "mix": tuple(values["mix"]), "pruning": pruning})

@@ -1,0 +1,102 @@
+"""The coupling of two sets of channels of which a given share stays isolated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core.arrays import DUST, Floats, Ints
+from ..kernels.coupling import Coupling
+from .assignment import assignment
+from .partial import partial_assignment
+from .transport import coupling, partial_coupling
+
+
+def fused_count(n: int, alpha: float) -> int:
+    """Channels of n that are fused when the share alpha is isolated."""
+    return n - round(alpha * n)
+
+
+def couple(cost: Floats, alpha: float, *, split: bool = False) -> Coupling:
+    """The cheapest coupling that leaves the share `alpha` isolated.
+
+    Equally many channels on both sides: n − round(alpha·n) pairs are fused. Otherwise every channel carries an equal
+    share of its side's mass, and a channel may be fused with several. Partial transport then leaves most channels
+    fused in part; by default the channels with most coupled mass are fused wholly and the others isolated wholly, so
+    that n and m channels become m + round(alpha·n). With `split` they stay as they are, for `merge` to split.
+
+    Args:
+        cost: (n × m) cost of fusing two channels.
+        alpha: isolated share, 0 … 1.
+        split: keep channels that are fused in part.
+    """
+    n, m = cost.shape
+    cost = np.asarray(cost, np.float64)
+    if n == m:
+        return _pairs(cost, fused_count(n, alpha))
+    a, b = np.full(n, 1 / n), np.full(m, 1 / m)
+    fused = partial_coupling(cost, a, b, 1 - alpha)
+    if split:
+        left_a, left_b = np.maximum(a - fused.sum(1), 0), np.maximum(b - fused.sum(0), 0)
+        return _joined(fused, _rest(cost, left_a, left_b), a, b)
+    rows = _heaviest(fused, cost, fused_count(n, alpha))
+    cols = _heaviest(fused.T, cost.T, fused_count(m, alpha))
+    if not (rows.any() and cols.any()):
+        rows[:], cols[:] = False, False
+    share = rows.mean() / max(cols.sum(), 1)
+    whole = _rest(cost, np.where(rows, a, 0), np.where(cols, share, 0))
+    free = ~cols if not cols.all() else cols
+    rest = _rest(cost, np.where(rows, 0, a), np.where(free, 1.0, 0))
+    return _joined(whole, rest, a, np.where(cols, share, b))
+
+
+def _pairs(cost: Floats, k: int) -> Coupling:
+    rows, cols = partial_assignment(cost, k)
+    n = len(cost)
+    rest_rows, rest_cols = _others(rows, n), _others(cols, n)
+    if len(rest_rows):
+        r, c = assignment(cost[np.ix_(rest_rows, rest_cols)])
+        rest_rows, rest_cols = rest_rows[r], rest_cols[c]
+    fused = np.arange(n) < len(rows)
+    return Coupling.of_pairs(np.concatenate([rows, rest_rows]), np.concatenate([cols, rest_cols]), fused)
+
+
+def _others(index: Ints, n: int) -> Ints:
+    mask = np.ones(n, bool)
+    mask[index] = False
+    return np.flatnonzero(mask)
+
+
+def _heaviest(fused: Floats, cost: Floats, k: int) -> np.ndarray:
+    """(n,) the k rows with most coupled mass; among equals those that are coupled more cheaply."""
+    mass = fused.sum(1)
+    price = (fused * cost).sum(1) / np.maximum(mass, DUST)
+    chosen = np.zeros(len(mass), bool)
+    chosen[np.lexsort((price, -np.round(mass * len(mass), 9)))[:k]] = True
+    return chosen
+
+
+def _rest(cost: Floats, a: Floats, b: Floats) -> Floats:
+    """The cheapest coupling of all of a, of which channels may be zero, with masses in proportion to b."""
+    plan = np.zeros(cost.shape)
+    rows, cols = np.flatnonzero(a > 0), np.flatnonzero(b > 0)
+    if len(rows) and len(cols) and a.sum() > DUST:
+        block = np.ix_(rows, cols)
+        plan[block] = coupling(cost[block], a[rows], b[cols] * (a.sum() / b.sum()))
+    return plan
+
+
+def _joined(fused: Floats, rest: Floats, a: Floats, b: Floats) -> Coupling:
+    parts = [(*_entries(plan), flag) for plan, flag in ((fused, True), (rest, False))]
+    return Coupling(
+        np.concatenate([r for r, *_ in parts]),
+        np.concatenate([c for _, c, *_ in parts]),
+        np.concatenate([mass for _, _, mass, _ in parts]),
+        np.concatenate([np.full(len(r), flag) for r, *_, flag in parts]),
+        a,
+        b,
+    )
+
+
+def _entries(plan: Floats) -> tuple[Ints, Ints, Floats]:
+    rows, cols = np.nonzero(plan > DUST / max(plan.shape))
+    return rows, cols, plan[rows, cols]

@@ -1,0 +1,125 @@
+"""Studies from end to end: train what is needed, run the cells, write the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from partialfusion.core.progress import Listener
+from partialfusion.errors import DataError
+
+from .cell import Cell
+from .data import load
+from .data.images import checksum
+from .data.published import PUBLISHED
+from .experiments import Experiment, Scale
+from .report import Entry, write_chapter, write_index
+from .runner import Summary, run
+from .store import Store
+
+CELLS = "cells"  # the folder of the results, inside that of the pages
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """What a run did, in its two stages."""
+
+    trainings: Summary
+    cells: Summary
+
+    def __str__(self) -> str:
+        return f"networks: {self.trainings}; cells: {self.cells}"
+
+
+def store_of(folder: Path) -> Store:
+    """The results that pages in a folder are made of."""
+    return Store(folder / CELLS)
+
+
+def conduct(
+    experiments: Sequence[Experiment],
+    scale: Scale,
+    store: Store,
+    executor: Executor,
+    *,
+    progress: bool | Listener | None = None,
+) -> Conducted:
+    """Train the networks that the experiments need, then compute their cells; nothing is computed twice."""
+    trainings = run(_cells(e.trainings(scale) for e in experiments), store, executor, progress=progress)
+    return Conducted(trainings, run(_cells(e.grid(scale) for e in experiments), store, executor, progress=progress))
+
+
+def check_data(experiments: Sequence[Experiment], scale: Scale) -> None:
+    """Results are known by their configuration alone: other images than the published ones must not get in."""
+    if scale == "quick":
+        return
+    names = {model.recipe.share.data for e in experiments for model in e.trainings(scale)}
+    for name in sorted(names):
+        if checksum(load(name)) != PUBLISHED[name].sha256:
+            raise DataError(f"the data given as {name} is not the published one: only --quick runs on other images")
+
+
+def missing(experiment: Experiment, scale: Scale, store: Store) -> int:
+    """How many results an experiment still lacks."""
+    return sum(cell not in store for cell in set(_cells([experiment.trainings(scale), experiment.grid(scale)])))
+
+
+def write_pages(
+    experiments: Sequence[Experiment], scale: Scale, store: Store, folder: Path, *, lacking: Sequence[str] = ()
+) -> list[Path]:
+    """A page for every experiment, and the index of them; all their results must be in the store.
+
+    Args:
+        experiments: to write of.
+        scale: of their cells.
+        store: the results.
+        folder: of the pages.
+        lacking: experiments without all their results, which the index names.
+    """
+    written, entries = [], []
+    folder.mkdir(parents=True, exist_ok=True)
+    for experiment in experiments:
+        finding, chapter = experiment.chapter(scale, store.__getitem__)
+        text = f"{chapter.text}\n\n{_made(experiment, scale, store)}"
+        written += write_chapter(replace(chapter, text=text), folder)
+        entries.append(Entry(chapter.name, chapter.title, chapter.paper_labels, finding))
+    written.append(write_index(entries, folder, title="Results", text=f"{INDEX} {SCALES[scale]}{_not_run(lacking)}"))
+    return written
+
+
+INDEX = (
+    "The paper's experiments, run with this library. Pages and pictures are written by `partialfusion study report` "
+    f"from the results in `{CELLS}/`, which `partialfusion study run` computes; every line there holds its whole "
+    "configuration, the machine and the time it took (a training that was found in the cache took none). Partial OT "
+    "matches by weights unless said otherwise, clustering by activations on 1,000 unlabelled training images; "
+    "clustering takes the best of 1,000 randomised runs (the paper: usually 50,000), and merged channels are averages, "
+    "not sums. Lines marked as ours go beyond the paper."
+)
+SCALES: dict[Scale, str] = {
+    "quick": "**Quick settings: these numbers mean nothing.**",
+    "usual": (
+        "MNIST is at the paper's scale. CIFAR-10 is at a reduced scale for two processor cores: networks of a quarter "
+        "of the width and short trainings, whose checkpoints are in `zoo/`."
+    ),
+    "full": "All at the paper's scale.",
+}
+
+
+def _not_run(lacking: Sequence[str]) -> str:
+    names = ", ".join(f"`{name}`" for name in lacking)
+    return f"\n\nDeclared, but not run here yet: {names}." if lacking else ""
+
+
+def _cells(groups: Iterable[Sequence[Cell]]) -> list[Cell]:
+    return [cell for group in groups for cell in group]
+
+
+def _made(experiment: Experiment, scale: Scale, store: Store) -> str:
+    """How many cells, how long, where."""
+    records = [store.record(cell) for cell in dict.fromkeys(experiment.grid(scale))]
+    seconds = sum(record.seconds for record in records)
+    machines = sorted({f"{r.machine['cpu']}, {r.machine['cores']} cores, torch {r.machine['torch']}" for r in records})
+    many = "s" * (len(records) > 1)
+    return f"{len(records)} cell{many}, {seconds / 60:.1f} minutes of computing in all, on {'; '.join(machines)}."

@@ -1,0 +1,117 @@
+"""Our own: shares found on labelled images, against equal ones and the best that the test images would show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ..cell import Cell
+from ..cells import Merge, Mixed
+from ..recipes import Pair
+from ..report import Row, Table, Value
+from ..ways import PARTIAL_OT
+from .experiment import Experiment, Results, Told
+from .grids import EQUAL
+from .settings import Scale, mnist_pairs, scaled, shares, tested, vgg_pairs
+from .words import setting
+
+SIZES = (0.0, 0.2, 0.4)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Shares chosen on some numbers of labelled images, for some pairs."""
+
+    name: str
+    title: str
+    pairs: Sequence[Pair]
+    counts: tuple[int, ...]
+    scale: Scale
+    coarse: bool = False
+
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        return (0.5,) if self.scale == "quick" else SIZES
+
+    @property
+    def labelled(self) -> tuple[int, ...]:
+        return (100,) if self.scale == "quick" else self.counts
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        return shares(self.scale, coarse=self.coarse)
+
+    def merge(self, pair: Pair, alpha: float, share: float) -> Merge:
+        return Merge(pair, scaled(PARTIAL_OT, self.scale), alpha, share, (), tested(self.scale))
+
+    def mixed(self, pair: Pair, alpha: float, count: int) -> Mixed:
+        return Mixed(pair, scaled(PARTIAL_OT, self.scale), alpha, count, tested(self.scale))
+
+    def cells(self) -> list[Cell]:
+        places = [(pair, alpha) for pair in self.pairs for alpha in self.sizes]
+        merges = [self.merge(pair, alpha, share) for pair, alpha in places for share in self.shares]
+        return [*merges, *(self.mixed(pair, alpha, count) for pair, alpha in places for count in self.labelled)]
+
+    def equal(self, results: Results, alpha: float) -> list[float]:
+        return [results(self.merge(pair, alpha, EQUAL))["accuracy"] for pair in self.pairs]
+
+    def found(self, results: Results, alpha: float, count: int, what: str = "accuracy") -> list[float]:
+        return [results(self.mixed(pair, alpha, count))[what] for pair in self.pairs]
+
+    def best(self, results: Results, alpha: float) -> list[float]:
+        return [max(results(self.merge(p, alpha, share))["accuracy"] for share in self.shares) for p in self.pairs]
+
+    def table(self, results: Results) -> Table:
+        rows: list[Row] = [("equal shares", *(Value.of(self.equal(results, a)) for a in self.sizes))]
+        for count in self.labelled:
+            values = [Value.of(self.found(results, a, count)) for a in self.sizes]
+            rows.append((f"chosen on {count:,} images", *values))
+        rows.append(("best on the test images", *(Value.of(self.best(results, a)) for a in self.sizes)))
+        columns = ("", *(f"α = {a:g}" for a in self.sizes))
+        return Table(self.name, f"{self.title}: accuracy (%)", columns, tuple(rows))
+
+    def choices(self, results: Results) -> Table:
+        rows: list[Row] = []
+        for count in self.labelled:
+            for what, label in (("share", "share of B"), ("alike", "mixes that score alike (%)")):
+                values = [Value.of(self.found(results, a, count, what)) for a in self.sizes]
+                rows.append((f"{count:,} images: {label}", *values))
+        columns = ("", *(f"α = {a:g}" for a in self.sizes))
+        return Table(f"{self.name}-choices", f"{self.title}: what was chosen", columns, tuple(rows))
+
+    def finding(self, results: Results) -> str:
+        most = self.labelled[-1]
+        gain = fmean(fmean(self.found(results, a, most)) - fmean(self.equal(results, a)) for a in self.sizes)
+        left = fmean(fmean(self.best(results, a)) - fmean(self.found(results, a, most)) for a in self.sizes)
+        return (
+            f"{self.title}: {gain:+.2f} points against equal shares with {most:,} images, {-left:+.2f} against the "
+            "best on the test images"
+        )
+
+
+def choices(scale: Scale) -> list[Choice]:
+    return [
+        Choice("split", "MLPs on split MNIST", mnist_pairs(True, scale), (100, 1000, 5000), scale),
+        Choice("same", "MLPs on MNIST", mnist_pairs(False, scale), (100, 1000, 5000), scale),
+        Choice("vgg", "VGG-11 on CIFAR-10", vgg_pairs(scale), (100, 1000, 2500), scale, coarse=True),
+    ]
+
+
+def grid(scale: Scale) -> list[Cell]:
+    return [cell for choice in choices(scale) for cell in choice.cells()]
+
+
+def tell(scale: Scale, results: Results) -> Told:
+    found = choices(scale)
+    text = (
+        f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Partial OT on weights. The "
+        "labelled images are training images for MNIST, which the networks have seen in part, and held-out ones for "
+        "CIFAR-10. The last row of each table takes the best share for every pair by its test accuracy, on a grid of "
+        "shares: what a perfect choice on that grid would give."
+    )
+    tables = [table for own in found for table in (own.table(results), own.choices(results))]
+    return Told("; ".join(own.finding(results) for own in found) + ".", text, tuple(tables))
+
+
+EXPERIMENT = Experiment("mix", "Shares chosen on labelled images (ours)", (), "MNIST, CIFAR-10", grid, tell)

@@ -1,0 +1,50 @@
+"""Time of a forward pass, fused and not."""
+
+from __future__ import annotations
+
+from ..cell import Cell
+from ..cells import Clock
+from ..report import Row, Table, Value
+from .experiment import Experiment, Results, Told
+from .settings import Scale
+
+PAPER = {
+    100: (0.057, 2.08, 0.95, 2.45),
+    500: (0.061, 2.11, 1.03, 2.50),
+    3000: (0.231, 2.01, 2.03, 2.24),
+    8000: (1.249, 2.02, 2.24, 1.69),
+    12000: (2.854, 2.02, 1.96, 1.59),
+    16000: (4.878, 2.00, 2.27, 1.81),
+}
+
+
+def clocks(scale: Scale) -> list[Clock]:
+    if scale == "quick":
+        return [Clock(32, seconds=0.2)]
+    return [Clock(width, seconds=20.0) for width in PAPER if scale == "full" or width <= 8000]
+
+
+def grid(scale: Scale) -> list[Cell]:
+    return list(clocks(scale))
+
+
+def tell(scale: Scale, results: Results) -> Told:
+    rows: list[Row] = []
+    for clock in clocks(scale):
+        found, paper = results(clock), PAPER.get(clock.width, (None,) * 4)
+        names = ("milliseconds", "ensemble", "dense", "blocks")
+        values = [Value.of([found[name]], paper=p) for name, p in zip(names, paper, strict=True)]
+        rows.append((str(clock.width), *values, "2.25", "1.75"))
+    columns = ("width", "single (ms)", "ensemble", "with zeros", "in blocks", "FLOPs with zeros", "FLOPs in blocks")
+    text = (
+        "MLPs with three hidden layers, alpha = 0.5, batches of 64, medians of calls made in turns; times are relative "
+        "to one network. The paper measured on an RTX A6000 GPU; ours are of the processor named in the results. "
+        "At the usual scale widths up to 8,000; the last two need more memory than two fused networks leave."
+    )
+    last = results(clocks(scale)[-1])
+    ratios = ", ".join(f"{name} {last[name]:.2f}×" for name in ("blocks", "dense", "ensemble"))
+    finding = f"At width {clocks(scale)[-1].width}, relative to one network: {ratios}."
+    return Told(finding, text, (Table("times", "Time relative to one network", columns, tuple(rows)),))
+
+
+EXPERIMENT = Experiment("wallclock1", "Wall-clock time of fused networks", ("tab:wallclock1",), "none", grid, tell)

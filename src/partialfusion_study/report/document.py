@@ -1,0 +1,213 @@
+"""What a page of results holds, as plain values: numbers, tables, lines, panels, figures and chapters.
+
+Nothing here knows how it is printed or drawn. Whatever cannot be printed is refused when it is made, where the mistake
+is, and not when the page is written.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+from partialfusion.errors import OptionError
+
+INDEX = "README"  # the page that lists the chapters
+
+Style = Literal["line", "dashed", "dotted", "points"]
+STYLES: tuple[Style, ...] = ("line", "dashed", "dotted", "points")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number measured once per seed, and the paper's number for the same thing where it has one.
+
+    `std` is the standard deviation over the seeds; it is not printed where there was one seed. `paper` is kept and
+    printed with the digits it was given with: 86.9, 90.0 or 97.
+    """
+
+    mean: float
+    std: float | None
+    count: int
+    paper: float | None = None
+    digits: int = 2
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise OptionError(f"a value needs at least one seed, count is {self.count}; use None for a missing value")
+        if self.std is not None and self.std < 0:
+            raise OptionError(f"the standard deviation of a value is {self.std}; it cannot be negative")
+        if self.digits < 0:
+            raise OptionError(f"a value is to be printed with {self.digits} digits; give 0 or more")
+
+    @classmethod
+    def of(cls, samples: Iterable[float], *, paper: float | None = None, digits: int = 2) -> Value:
+        """Mean and sample standard deviation of one number per seed."""
+        numbers = [float(s) for s in samples]
+        if not numbers:
+            raise OptionError("a value of no samples; give one number per seed, or use None for a missing value")
+        return cls(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers), paper, digits)
+
+
+Item = str | Value | None  # of a table: text, a number, or nothing measured
+Row = tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text and values. None is printed as a dash, "" as nothing; text may hold Markdown."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        _check_name("table", self.name)
+        if not self.columns:
+            raise OptionError(f"table {self.name!r} has no columns; name at least one")
+        for k, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise OptionError(
+                    f"row {k} of table {self.name!r} has {len(row)} cells for {len(self.columns)} columns; "
+                    "fill the missing ones with None"
+                )
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points (x, y) under one label, or the raw values y of a histogram, where x stays empty.
+
+    A y that is not finite is a gap. `spread` is the half height of a band around y. `colour` is a place from 0 to 1 on
+    the colour map of alpha; None takes the next colour of the palette, the same in every panel for the same label.
+    A dashed or dotted line of a single point is a level: it crosses the whole panel.
+    """
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    spread: tuple[float, ...] | None = None
+    style: Style = "line"
+    colour: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.x and len(self.x) != len(self.y):
+            raise OptionError(f"line {self.label!r} has {len(self.x)} x for {len(self.y)} y; give one of each a point")
+        if self.spread is not None and len(self.spread) != len(self.y):
+            raise OptionError(
+                f"line {self.label!r} has a spread of {len(self.spread)} for {len(self.y)} y; give one a point or None"
+            )
+        if self.style not in STYLES:
+            raise OptionError(f"line {self.label!r} has the style {self.style!r}; known are {', '.join(STYLES)}")
+        if self.colour is not None and not 0 <= self.colour <= 1:
+            raise OptionError(f"line {self.label!r} has the colour {self.colour}; give 0 to 1, or None for the palette")
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing to draw."""
+        return not any(map(math.isfinite, self.y))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes. With `histogram`, the lines' y are raw values, counted in bins that the lines share."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    histogram: bool = False
+    log_x: bool = False
+
+    def __post_init__(self) -> None:
+        if self.histogram and self.log_x:
+            raise OptionError(f"panel {self.title!r} is a histogram on a logarithmic axis; take the logarithm first")
+        for line in self.lines:
+            if not self.histogram and len(line.x) != len(line.y):
+                raise OptionError(
+                    f"line {line.label!r} of panel {self.title!r} has 0 x for {len(line.y)} y; give one of each a "
+                    "point, or make the panel a histogram"
+                )
+            if self.log_x and any(x <= 0 for x in line.x):
+                raise OptionError(
+                    f"line {line.label!r} of panel {self.title!r} has x = {min(line.x)} on a logarithmic axis; "
+                    "leave such points out or set log_x=False"
+                )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels in rows of `columns` (three by default), with one legend.
+
+    Panels share the y axis where all name it alike, and histograms the x axis and its bins likewise: give panels of
+    different scales different labels.
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    note: str = ""
+    columns: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_name("figure", self.name)
+        if not self.panels:
+            raise OptionError(f"figure {self.name!r} has no panels; give at least one")
+        if self.columns is not None and self.columns < 1:
+            raise OptionError(f"figure {self.name!r} has {self.columns} columns; give 1 or more")
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """The page of one experiment: what the paper calls it, its setting in words, tables and figures in order."""
+
+    name: str
+    title: str
+    paper_labels: tuple[str, ...]
+    text: str
+    parts: tuple[Table | Figure, ...]
+
+    def __post_init__(self) -> None:
+        _check_page(self.name)
+        names = [part.name for part in self.parts]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise OptionError(f"chapter {self.name!r} has two parts named {twice[0]!r}; rename one")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A chapter's line in the index: where it is, which labels of the paper it answers, what was found."""
+
+    name: str
+    title: str
+    paper_labels: tuple[str, ...]
+    finding: str
+
+    def __post_init__(self) -> None:
+        _check_page(self.name)
+
+
+def without_twins(kind: str, names: Sequence[str]) -> None:
+    """Raise where two names would be one file."""
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise OptionError(f"two {kind} would be written to the same file {name!r}; rename one")
+        seen.add(name.lower())
+
+
+def _check_page(name: str) -> None:
+    _check_name("chapter", name)
+    if name.upper() == INDEX:
+        raise OptionError(f"a chapter cannot be named {name!r}, the name of the index; rename it")
+
+
+def _check_name(kind: str, name: str) -> None:
+    """Names become names of files and links."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise OptionError(f"a {kind} cannot be named {name!r}; use letters, digits, '-', '_' and '.'")

@@ -1,0 +1,151 @@
+"""The results of a study: one text file per kind of cell, one line per result."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from partialfusion.errors import StudyError
+
+from .cell import Cell, Record, describe, key, kind, plain, text
+from .locks import held
+
+log = logging.getLogger(__name__)
+
+LOCK = ".lock"
+
+
+class Store:
+    """A folder with a file <kind>.jsonl per kind of cell.
+
+    A line is a record as JSON. Lines are only ever appended, each in one write that reaches the disk before the next:
+    a process that is killed leaves at most a torn last line, which is dropped. Of two lines with the same key
+    the first counts.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self._kinds: dict[str, _Lines] = {}
+        self._locked = False
+
+    def __contains__(self, cell: Cell) -> bool:
+        return key(cell) in self._lines(kind(cell)).records
+
+    def __getitem__(self, cell: Cell) -> dict[str, Any]:
+        """The result of a cell."""
+        return self.record(cell).result
+
+    def record(self, cell: Cell) -> Record:
+        """The result of a cell, and how it came about."""
+        try:
+            return self._lines(kind(cell)).records[key(cell)]
+        except KeyError:
+            raise StudyError(f"no result of {describe(cell)} in {self.folder}: run the study first") from None
+
+    def put(self, record: Record) -> None:
+        """Append a result; one that is there already stays."""
+        with self.writing():
+            self._lines(record.kind).append(record)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """While the context lasts, nobody else writes; what others wrote before is seen, torn lines are cut off.
+
+        Raises:
+            StudyError: somebody else is writing.
+        """
+        if self._locked:
+            yield
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StudyError(f"{self.folder} cannot be made a folder: {error.strerror}; choose another") from error
+        with self._alone():
+            self._kinds.clear()
+            self._locked = True
+            try:
+                yield
+            finally:
+                self._locked = False
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(held(self.folder / LOCK, wait=False))
+            except BlockingIOError:
+                raise StudyError(
+                    f"another run is writing to {self.folder}: wait for it or choose another folder"
+                ) from None
+            except OSError as error:
+                raise StudyError(f"{self.folder} cannot be written: {error.strerror}; choose another") from error
+            yield
+
+    def _lines(self, name: str) -> _Lines:
+        """The records of a kind, read when they are first asked for."""
+        if name not in self._kinds:
+            self._kinds[name] = _Lines(self.folder / f"{name}.jsonl")
+        return self._kinds[name]
+
+
+class _Lines:
+    """The records in one file.
+
+    Attributes:
+        path: of the file, which need not exist.
+        records: key → record.
+        size: bytes of the whole lines; what follows them is torn.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: dict[str, Record] = {}
+        data = path.read_bytes() if path.exists() else b""
+        lines = data.splitlines(keepends=True)
+        self.size = 0
+        for number, line in enumerate(lines, start=1):
+            try:
+                self._add(line)
+            except ValueError as error:
+                if number < len(lines):
+                    raise StudyError(
+                        f"{path}, line {number} is not a result ({error}): mend or delete the line"
+                    ) from None
+                log.warning("%s: dropped the last line, which a run that was killed left unfinished", path)
+            else:
+                self.size += len(line)
+
+    def _add(self, line: bytes) -> None:
+        """Take in a line; ValueError where it is not a whole record."""
+        if not line.endswith(b"\n"):
+            raise ValueError("it does not end")
+        try:
+            record = Record(kind=self.path.stem, **json.loads(line))
+        except TypeError as error:
+            raise ValueError(error) from None
+        self.records.setdefault(record.key, record)
+
+    def append(self, record: Record) -> None:
+        """Write a record behind the whole lines."""
+        if record.key in self.records:
+            return
+        values = plain(asdict(record), record.kind)
+        del values["kind"]
+        line = text(values).encode() + b"\n"
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            os.ftruncate(file, self.size)
+            if os.write(file, line) < len(line):
+                raise OSError(f"{self.path}: no space left for a result")
+            os.fsync(file)
+        finally:
+            os.close(file)
+        self.size += len(line)
+        self.records[record.key] = record

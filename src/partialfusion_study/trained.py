@@ -1,0 +1,82 @@
+"""Trained networks by their recipes: from the zoo of the checkout, from the cache, or trained now and kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from partialfusion.api import trace
+from partialfusion.blueprint import Blueprint
+from partialfusion.io.files import SUFFIX, reading, replacing, write_tensors
+
+from .cell import config, key
+from .data import cache, normalised
+from .locks import held
+from .recipes import Training
+from .samples import part, sample
+from .training import build, device, train
+
+log = logging.getLogger(__name__)
+
+ZOO = Path(__file__).parents[3] / "zoo"  # of a checkout; an installed package has none
+
+
+@lru_cache(maxsize=16)
+def trained(recipe: Training) -> nn.Module:
+    """The network of a recipe, in evaluation mode; it is shared within the process and must not be changed.
+
+    Checkpoints are kept in half precision, also those that are trained now: everyone measures the same networks,
+    whether they come from the zoo or from a training of one's own.
+    """
+    model = build(recipe)
+    with reading(checkpoint(recipe)) as file:
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    model.load_state_dict({name: t.float() if t.is_floating_point() else t for name, t in state.items()})
+    return model.to(device()).eval()
+
+
+@lru_cache(maxsize=16)
+def blueprint(recipe: Training) -> Blueprint:
+    """The blueprint of a recipe's network, traced and checked once per process."""
+    return trace(trained(recipe), example(recipe))
+
+
+def example(recipe: Training) -> Tensor:
+    """Two images as the network takes them."""
+    return normalised(sample(recipe.share.data, 0, 20).images[:2]).to(device())
+
+
+def checkpoint(recipe: Training) -> Path:
+    """The path of a recipe's checkpoint, trained now if there is none; one process trains, others wait for it."""
+    name, kept = file_name(recipe), cache.home() / "checkpoints"
+    found = next((path for folder in (ZOO, kept) if (path := folder / name).exists()), None)
+    if found is not None:
+        return found
+    kept.mkdir(parents=True, exist_ok=True)
+    with held(kept / f".{name}.lock", wait=True):
+        if not (kept / name).exists():
+            log.info("training %s", recipe.name)
+            write(train(recipe, part(recipe.share)), recipe, kept / name)
+    return kept / name
+
+
+def file_name(recipe: Training) -> str:
+    """A name for people and the content hash."""
+    return f"{recipe.name}-{key(recipe)[:16]}{SUFFIX}"
+
+
+def write(model: nn.Module, recipe: Training, path: Path) -> None:
+    """Keep a trained network in half precision, with its recipe in the header."""
+    state = {name: _half(tensor) for name, tensor in model.state_dict().items()}
+    with replacing(path) as file:
+        write_tensors(file, state, {"recipe": json.dumps(config(recipe), sort_keys=True)})
+
+
+def _half(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach().cpu().contiguous()
+    return tensor.to(torch.float16) if tensor.is_floating_point() else tensor

@@ -1,0 +1,80 @@
+"""Ways to reduce a union: the options of `fuse` and `prune` that an experiment varies, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from partialfusion.core.literals import Align, Features, MethodName, Site
+from partialfusion.fusing.pruning import Cluster, Magnitude, PruningMethod, Zip
+from partialfusion.fusing.pruning.methods import Importance, Solver
+
+from .data import DataName, normalised
+from .samples import sample
+
+
+@dataclass(frozen=True)
+class Way:
+    """What `fuse` or `prune` is asked for, but for the models and the size.
+
+    Attributes:
+        method, features, site, align: as in `fuse`.
+        solver, restarts: of "cluster".
+        by: importance, of the magnitude methods.
+        images: unlabelled training images that are given as data; 0 for none.
+        refit: whether the layers are refitted on them.
+    """
+
+    method: MethodName = "partial-ot"
+    features: Features = "auto"
+    site: Site = "auto"
+    align: Align = "fixed-point"
+    solver: Solver = "exchange"
+    restarts: int | None = None
+    by: Importance = "incoming"
+    images: int = 0
+    refit: bool = False
+
+    def options(self, data: DataName, seed: int) -> dict[str, Any]:
+        """Keyword arguments that `fuse` and `prune` share."""
+        return {
+            "method": self._method(),
+            "features": self.features,
+            "site": self.site,
+            "data": batches(data, seed, self.images) if self.images else None,
+            "refit": self.refit,
+            "progress": False,
+        }
+
+    def _method(self) -> MethodName | PruningMethod:
+        if self.method == "cluster":
+            return Cluster(self.solver, restarts=self.restarts, workers=1)
+        if self.method in ("magnitude", "magnitude+ot"):
+            return Magnitude(self.by, transport=self.method == "magnitude+ot")
+        return Zip() if self.method == "zip" else self.method
+
+
+def batches(data: DataName, seed: int, count: int) -> Iterable[Tensor]:
+    """Training images as networks take them, in batches."""
+    return list(normalised(sample(data, seed, count).images).split(250))
+
+
+IMAGES = 1000  # as in the paper
+RESTARTS = 1000
+
+PARTIAL_OT = Way("partial-ot", "weights")
+RECALIBRATED = replace(PARTIAL_OT, images=IMAGES)  # matched by weights, norm statistics from the images
+GREEDY = Way("partial-ot", "weights", align="greedy")
+ACTIVATIONS = Way("partial-ot", "activations", align="greedy", images=IMAGES)
+CLUSTER = Way("cluster", "activations", "pre", solver="stochastic-ward", restarts=RESTARTS, images=IMAGES)
+CLUSTER_POST = replace(CLUSTER, site="post")  # for networks with ReLU
+PRUNING = Way("magnitude")
+PRUNING_OT = Way("magnitude+ot", images=IMAGES)
+ZIP = Way("zip", images=IMAGES)
+OURS = Way("cluster", images=IMAGES)
+REFIT = replace(PARTIAL_OT, images=IMAGES, refit=True)
+OURS_REFIT = replace(OURS, refit=True)
+AVERAGE = Way("average")

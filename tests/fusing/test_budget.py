@@ -1,0 +1,175 @@
+"""Budgets: counts foretold are counts found, bounds hold, and channels go where they save most."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import partialfusion as pf
+from partialfusion.core.modules import as_inputs
+from partialfusion.errors import OptionError
+from partialfusion.fusing.budget import Path, Sizes, Structure, allocate
+from partialfusion.fusing.budget.paths import support_of
+from partialfusion_study.networks import ResNet18, mlp
+from zoo import ZOO
+
+
+def pair(width=12):
+    torch.manual_seed(0)
+    return [mlp(10, width, width + 3, width, 5, bias=True).eval() for _ in range(2)], torch.randn(4, 10)
+
+
+@pytest.mark.parametrize("method", ["partial-ot", "cluster", "magnitude"])
+@pytest.mark.parametrize("name", ZOO)
+def test_foretold_counts_are_the_counts_of_the_result(name, method):
+    models, x = [ZOO[name].model(0), ZOO[name].model(1)], ZOO[name].inputs()
+    blueprint = pf.trace(models[-1], x)
+    result = pf.fuse(models, x, alpha=0.5, method=method, blueprint=blueprint)
+    blueprint = result.blueprint
+    structure = Structure(models[-1], blueprint, as_inputs(x), 2)
+    supports = {s.name: support_of(result.plan[s.name].support()) for s in blueprint if s.kind == "elastic"}
+    assert structure.sizes(supports).params == result.count.effective
+
+
+def test_operations_are_those_that_torch_counts():
+    model, x = ResNet18(4).eval(), torch.randn(2, 3, 32, 32)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        model(x)
+    found = Structure(model, pf.trace(model, x), (x,), 1).sizes({})
+    assert found.flops == counter.get_total_flops()
+    assert found.params == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("budget", [1.0, 1.1, 1.37, 1.8, 2.0])
+def test_a_budget_holds_and_is_used(budget):
+    models, x = pair(40)
+    result = pf.fuse(models, x, budget=budget)
+    assert result.count.ratio <= budget
+    assert result.count.ratio > budget - 0.08
+    if budget == 1.0:
+        assert set(result.recipe.alpha.values()) == {0.0}
+    if budget == 2.0:
+        assert set(result.recipe.alpha.values()) == {1.0}
+        mean = (models[0](x) + models[1](x)) / 2
+        assert torch.allclose(result.model(x), mean, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["cluster", "zip", "magnitude", "magnitude+ot"])
+def test_budgets_hold_for_generalised_pruning(method):
+    models, x = pair(40)
+    data = [torch.randn(50, 10)]
+    assert pf.fuse(models, x, budget=1.2, method=method, data=data).count.ratio <= 1.2
+    pruned = pf.prune(models[0], x, budget=0.4, method=method, data=data)
+    assert 0.25 < pruned.count.ratio <= 0.4
+
+
+def test_bounds_of_every_kind_hold_together():
+    models, x = pair(40)
+    blueprint = pf.trace(models[-1], x)
+    single = Structure(models[-1], blueprint, (x,), 1).sizes({})
+    bound = pf.Budget(params=1.5, flops=1.4, channels=1.3)
+    result = pf.fuse(models, x, budget=bound)
+    supports = {s.name: support_of(result.plan[s.name].support()) for s in blueprint if s.kind == "elastic"}
+    found = Structure(models[-1], blueprint, (x,), 2).sizes(supports)
+    assert found.fits(bound.limits(single))
+    assert found.used(bound.limits(single)) > 0.9
+
+
+def test_counts_and_ratios_mean_the_same():
+    models, x = pair(40)
+    size = sum(p.numel() for p in models[0].parameters())
+    by_ratio = pf.fuse(models, x, budget=1.25)
+    by_count = pf.fuse(models, x, budget=pf.Budget(params=int(1.25 * size)))
+    assert by_ratio.recipe.alpha == by_count.recipe.alpha
+
+
+def test_three_models_and_unequal_widths():
+    torch.manual_seed(0)
+    models = [mlp(10, w, w, w, 5).eval() for w in (20, 30, 24)]
+    result = pf.fuse(models, torch.randn(4, 10), budget=1.6)
+    assert 1.4 < result.count.ratio <= 1.6
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_order_of_the_models(count):
+    """Two of equal widths share a budget alike in either order; of three, the order of all but the last makes none."""
+    models, x = [ZOO["mlp"].model(seed) for seed in range(count)], ZOO["mlp"].inputs()
+    found = pf.fuse(models, x, budget=1.4)
+    other = pf.fuse([models[1], models[0], *models[2:]], x, budget=1.4)
+    assert found.recipe.alpha == other.recipe.alpha
+    assert found.count == other.count
+    torch.testing.assert_close(found.model(x), other.model(x))
+
+
+def test_a_larger_budget_loses_less():
+    models, x = pair(40)
+    costs = [pf.fuse(models, x, budget=b, align="greedy").plan.cost for b in (1.0, 1.2, 1.5, 1.8, 2.0)]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == 0
+
+
+def test_spaces_that_match_well_stay_fused():
+    """A twin in the first layer, a stranger in the second: the budget goes to the second."""
+    models, x = pair(30)
+    with torch.no_grad():
+        models[0][0].weight.copy_(models[1][0].weight)
+        models[0][0].bias.copy_(models[1][0].bias)
+    alphas = pf.fuse(models, x, budget=1.3).recipe.alpha
+    assert alphas["0"] < min(alphas["2"], alphas["4"])
+
+
+def test_allocation_is_close_to_the_best_there_is():
+    """Against all combinations, with convex losses: no worse than the best by more than one step."""
+    model, x = mlp(6, 8, 8, 4).eval(), torch.randn(2, 6)
+    blueprint = pf.trace(model, x)
+    structure = Structure(model, blueprint, (x,), 2)
+    names = [s.name for s in blueprint if s.kind == "elastic"]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        paths = {}
+        for name in names:
+            steps = np.sort(rng.random(8))[::-1]
+            losses = np.append(np.cumsum(steps[::-1])[::-1], 0.0)
+            supports = tuple(Counter({1: k, 2: k, 3: 8 - k}) for k in range(9))
+            paths[name] = Path(tuple(k / 8 for k in range(9)), tuple(losses), supports)
+        smallest = structure.sizes({n: p.supports[0] for n, p in paths.items()})
+        largest = structure.sizes({n: p.supports[-1] for n, p in paths.items()})
+        limits = Sizes((smallest.params + largest.params) / 2, np.inf, np.inf)
+        shares = allocate(paths, structure, limits)
+
+        def loss(at, paths=paths):
+            return sum(paths[n].losses[k] for n, k in zip(names, at, strict=True))
+
+        found = tuple(paths[n].shares.index(shares[n]) for n in names)
+        fitting = [
+            at
+            for at in itertools.product(range(9), repeat=2)
+            if structure.sizes({n: paths[n].supports[k] for n, k in zip(names, at, strict=True)}).fits(limits)
+        ]
+        assert found in fitting
+        assert loss(found) <= min(map(loss, fitting)) + 1.0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, x: pf.fuse(m, x, budget=0.5), "below the smallest result"),
+        (lambda m, x: pf.fuse(m, x, budget=1.3, alpha=0.2), "exclude each other"),
+        (lambda m, x: pf.prune(m[0], x, budget=0.3, keep=0.2), "exclude each other"),
+        (lambda m, x: pf.fuse(m, x, budget=1.3, method="average"), "fuses every channel"),
+        (lambda m, x: pf.fuse(m, x, budget=-1.0), "params=-1.0"),
+        (lambda m, x: pf.fuse(m, x, budget=True), "params=True"),
+        (lambda m, x: pf.Budget(), "at least one of params, flops, channels"),
+        (lambda m, x: pf.Budget(flops=float("nan")), "flops=nan"),
+    ],
+)
+def test_mistakes_are_told(call, message):
+    models, x = pair()
+    with pytest.raises(OptionError, match=message):
+        call(models, x)
