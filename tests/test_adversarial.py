@@ -180,7 +180,7 @@ def test_alpha_one_is_the_ensemble_or_the_blueprint_says_why_not(
     a, b, x = randomised(build(), 0), randomised(build(), 1), inputs(shape)
     fused = pf.fuse([a, b], x, alpha=1.0)
     exact = error(fused.model(x.clone()), (a(x.clone()) + b(x.clone())) / 2) < 1e-5
-    assert exact or fused.blueprint.averaged or fused.blueprint.bent
+    assert exact or fused.blueprint.averaged or fused.blueprint.nonlinear_after
 
 
 class TrainingNorm(nn.Module):

@@ -13,7 +13,7 @@ from .blueprint import Blueprint
 from .core.batches import Batches
 from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Site
 from .core.modules import as_inputs
-from .core.progress import Listener, listening
+from .core.progress import ProgressCallback, reporting
 from .errors import DataError, OptionError
 from .fusing.budget import Budget
 from .fusing.mix_search import best_mix
@@ -57,7 +57,7 @@ def fuse(
     blueprint: Blueprint | None = None,
     check: bool = True,
     seed: int = 0,
-    progress: bool | Listener | None = None,
+    progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
     """Fuse two or more trained networks of one architecture into one, anywhere between average and ensemble.
 
@@ -122,7 +122,7 @@ def fuse(
     )
     bound = None if budget is None else Budget.of(budget)
     scorer = None if evaluate is None else Scorer.of(evaluate, len(inputs))
-    with listening(progress) as listener:
+    with reporting(progress) as listener:
         flow = Flow(models, inputs, batches, listener, check=check, exact=norm == "auto")
         reduced = flow.reduce(recipe, blueprint, bound)
         return reduced.fusion if scorer is None else best_mix(flow, reduced, scorer)
@@ -144,7 +144,7 @@ def prune(
     blueprint: Blueprint | None = None,
     check: bool = True,
     seed: int = 0,
-    progress: bool | Listener | None = None,
+    progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
     """Compress one trained network: its channels may be isolated, deleted or linearly combined.
 
@@ -191,13 +191,13 @@ def prune(
         has_data=batches is not None,
     )
     bound = None if budget is None else Budget.of(budget)
-    with listening(progress) as listener:
+    with reporting(progress) as listener:
         flow = Flow([model], inputs, batches, listener, check=check, exact=norm == "auto")
         return flow.reduce(recipe, blueprint, bound).fusion
 
 
 def refit(
-    result: Fusion, data: Iterable[Any], *, ridge: float = RIDGE, progress: bool | Listener | None = None
+    result: Fusion, data: Iterable[Any], *, ridge: float = RIDGE, progress: bool | ProgressCallback | None = None
 ) -> Fusion:
     """Fit the layers of a fused or pruned model to what its sources compute, without labels.
 
@@ -219,6 +219,6 @@ def refit(
     if batches is None:
         raise DataError("refit needs data: pass batches of inputs (labels are not used)")
     model = copy.deepcopy(result.model)
-    with listening(progress) as listener:
+    with reporting(progress) as listener:
         refit_result(result, model, batches, ridge_of(ridge), listener)
     return replace(result, model=model, recipe=replace(result.recipe, refit=ridge))

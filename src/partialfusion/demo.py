@@ -13,7 +13,7 @@ from . import api
 from .blueprint import Blueprint
 from .core.literals import MethodName
 from .core.modules import run
-from .core.progress import Listener
+from .core.progress import ProgressCallback
 from .errors import DataError, OptionError
 from .tradeoff import Frontier
 from .tradeoff import frontier as measured
@@ -211,7 +211,7 @@ def study(
     return Study(pair.seed, pair.digit, len(pair.data_a), len(pair.data_b), len(pair.test), tuple(points))
 
 
-def frontier(pair: Specialists, *, progress: bool | Listener | None = None) -> Frontier:
+def frontier(pair: Specialists, *, progress: bool | ProgressCallback | None = None) -> Frontier:
     """The networks of the study, measured by the library's own `frontier`, for its page."""
     return measured(
         [pair.a, pair.b],

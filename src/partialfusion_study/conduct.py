@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from partialfusion.core.progress import Listener
+from partialfusion.core.progress import ProgressCallback
 from partialfusion.errors import DataError
 
 from .cell import Cell
@@ -44,7 +44,7 @@ def conduct(
     store: Store,
     executor: Executor,
     *,
-    progress: bool | Listener | None = None,
+    progress: bool | ProgressCallback | None = None,
 ) -> Conducted:
     """Train the networks that the experiments need, then compute their cells; nothing is computed twice."""
     trainings = run(_cells(e.trainings(scale) for e in experiments), store, executor, progress=progress)

@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from partialfusion.core.progress import Listener, listening
+from partialfusion.core.progress import ProgressCallback, reporting
 from partialfusion.errors import StudyError
 
 from .cell import Cell, Record, compute, describe, key
@@ -42,7 +42,9 @@ class Summary:
         return f"{self.computed} computed, {self.reused} reused, {self.failed} failed in {self.seconds:.0f} s"
 
 
-def run(cells: Iterable[Cell], store: Store, executor: Executor, *, progress: bool | Listener | None = None) -> Summary:
+def run(
+    cells: Iterable[Cell], store: Store, executor: Executor, *, progress: bool | ProgressCallback | None = None
+) -> Summary:
     """Compute the cells that the store lacks, and write every result as it arrives.
 
     A run that was stopped is taken up by running it again. When a cell fails, the others go on. An interrupt
@@ -60,7 +62,7 @@ def run(cells: Iterable[Cell], store: Store, executor: Executor, *, progress: bo
     started = time.monotonic()
     unique = {key(cell): cell for cell in cells}
     failures: list[str] = []
-    with store.writing(), listening(progress) as tell:
+    with store.writing(), reporting(progress) as tell:
         left = [cell for cell in unique.values() if cell not in store]
         reused, done = len(unique) - len(left), 0
         for arrived in _arrivals(left, executor):

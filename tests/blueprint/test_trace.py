@@ -314,7 +314,7 @@ def test_a_rule_of_ones_own() -> None:
     model, x = randomised(Custom(), 0), torch.randn(4, 6)
     assert pf.trace(model, x)["a"].kind == "rigid"
     try:
-        pf.register_rule("zootest.tilt")(lambda t, x: t.merge(x).bent_by(t.operation))
+        pf.register_rule("zootest.tilt")(lambda t, x: t.merge(x).with_nonlinearity(t.operation))
         assert pf.trace(model, x)["a"].kind == "elastic"
         assert error(pf.fuse([model, model], x, alpha=0.5).model(x), model(x)) < 1e-5
     finally:

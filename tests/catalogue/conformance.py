@@ -133,7 +133,7 @@ def _ensemble(name: str, model: nn.Module, blueprint: pf.Blueprint, x: torch.Ten
     other = randomise(build(name), 1)
     fused = pf.fuse([other, model], x, alpha=1.0, blueprint=blueprint, check=False).model
     mixed = (other(x) + expected) / 2
-    if blueprint.bent:
+    if blueprint.nonlinear_after:
         gap = deviation(fused(x), mixed)
         return f"mixed before {', '.join(blueprint.bent)} ({gap:.0e})"
     return _verdict(fused(x), mixed)

@@ -19,8 +19,8 @@ def packing(seed: int, shape: list[int], models: int) -> Packing:
     """Random tables, sparse ones too, on some of the axes."""
     rng = np.random.default_rng(seed)
     share = rng.random()
-    reach = [rng.random((n, models)) < share if rng.random() < 0.7 else None for n in shape]
-    return Packing(tuple(shape), (), tuple(reach))
+    support = [rng.random((n, models)) < share if rng.random() < 0.7 else None for n in shape]
+    return Packing(tuple(shape), (), tuple(support))
 
 
 def mask(p: Packing, models: int) -> np.ndarray:
@@ -28,7 +28,8 @@ def mask(p: Packing, models: int) -> np.ndarray:
     found = np.zeros(p.shape, bool)
     for entry in np.ndindex(p.shape):
         sets = [
-            set(range(models)) if t is None else set(np.flatnonzero(t[i])) for t, i in zip(p.reach, entry, strict=True)
+            set(range(models)) if t is None else set(np.flatnonzero(t[i]))
+            for t, i in zip(p.support, entry, strict=True)
         ]
         found[entry] = bool(set.intersection(*sets))
     return found
@@ -38,12 +39,12 @@ def mask(p: Packing, models: int) -> np.ndarray:
 @given(seed=st.integers(0, 2**32 - 1), shape=SHAPES, models=st.integers(1, 4))
 def test_every_entry_once(seed: int, shape: list[int], models: int) -> None:
     p = packing(seed, shape, models)
-    reached = mask(p, models)
+    supported_entries = mask(p, models)
     met = np.zeros(p.shape, int)
     for box in p.boxes:
         met[np.ix_(*box)] += 1
-    assert np.array_equal(met, reached.astype(int))
-    assert p.stored_shape == (reached.sum(),)
+    assert np.array_equal(met, supported_entries.astype(int))
+    assert p.stored_shape == (supported_entries.sum(),)
 
 
 @settings(max_examples=100, deadline=None)
@@ -65,16 +66,16 @@ def test_there_and_back(seed: int, shape: list[int], models: int) -> None:
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), shape=SHAPES, models=st.integers(1, 20))
 def test_records(seed: int, shape: list[int], models: int) -> None:
-    p = Packing(tuple(shape), (0,), packing(seed, shape, models).reach)
+    p = Packing(tuple(shape), (0,), packing(seed, shape, models).support)
     packings = {"a": p, "b": p, "c": Packing((3, 2))}
     record = json.loads(json.dumps(to_record(packings)))
     back = from_record(record, models)
     assert back.keys() == packings.keys()
     for name, q in back.items():
         assert (q.shape, q.elastic) == (packings[name].shape, packings[name].elastic)
-        for a, b in zip(q.reach, packings[name].reach, strict=True):
+        for a, b in zip(q.support, packings[name].support, strict=True):
             assert (a is None and b is None) or np.array_equal(a, b)
-    distinct = {t.tobytes() + bytes([len(t)]) for t in p.reach if t is not None}
+    distinct = {t.tobytes() + bytes([len(t)]) for t in p.support if t is not None}
     assert len(record["tables"]) == len(distinct)
 
 

@@ -96,14 +96,14 @@ def test_permutation_is_git_rebasins_objective() -> None:
             total += ((w - theirs.weight).square().sum() + shift.square().sum()).item()
         return total
 
-    reached = gap(orders)
-    assert reached < gap([np.arange(len(o)) for o in orders])
+    supported_entries = gap(orders)
+    assert supported_entries < gap([np.arange(len(o)) for o in orders])
     for k in range(1, len(orders) - 1):
         for i in range(len(orders[k])):
             for j in range(i):
                 other = orders[k].copy()
                 other[[i, j]] = other[[j, i]]
-                assert gap([*orders[:k], other, *orders[k + 1 :]]) >= reached - 1e-4
+                assert gap([*orders[:k], other, *orders[k + 1 :]]) >= supported_entries - 1e-4
 
 
 def test_ot_and_permutation_agree_with_partial_ot_at_alpha_zero() -> None:

@@ -16,8 +16,8 @@ from partialfusion.core.modules import named_tensors
 from partialfusion.errors import DataError, OptionError
 from partialfusion.kernels import KernelPair, Plan, Reduction
 from partialfusion.surgery import apply
-from partialfusion.surgery.reach import reached, reaches
 from partialfusion.surgery.refit import refit_model, schedule
+from partialfusion.surgery.support import parameter_supports, supported_entries
 from zoo import STIFF, ZOO, Exhibit, error, identical, mlp, permuted_twin, randomised, snapshot
 
 TOLERANCE = 1e-4
@@ -132,11 +132,11 @@ def test_plans_of_clusters_and_deletions(exhibit: Exhibit, kind: str) -> None:
     if kind != "cluster two":
         models = models[:1]
     plan = deletions(blueprint, 0.6) if kind == "delete" else clusters(blueprint, len(models), 0.6)
-    operated = apply(models, [blueprint] * len(models), plan, data[0])
+    surgery_result = apply(models, [blueprint] * len(models), plan, data[0])
     goal = ensemble(models, plan.mix, data)
-    before = distance(outputs(operated.model, data), goal)
-    refit_model(operated.model, operated.layout, models, [blueprint] * len(models), plan, data)
-    assert distance(outputs(operated.model, data), goal) < 0.7 * before
+    before = distance(outputs(surgery_result.model, data), goal)
+    refit_model(surgery_result.model, surgery_result.layout, models, [blueprint] * len(models), plan, data)
+    assert distance(outputs(surgery_result.model, data), goal) < 0.7 * before
 
 
 # ---- what must not change ----
@@ -149,11 +149,11 @@ def test_zero_blocks_stay_zero(exhibit: Exhibit) -> None:
     zeros = {name: t == 0 for name, t in named_tensors(fused.model).items()}
     refitted(fused, models, data)
     shapes = {name: tuple(p.shape) for name, p in fused.model.named_parameters()}
-    reach = reaches(shapes, fused.layout, fused.plan)
+    support = parameter_supports(shapes, fused.layout, fused.plan)
     for name, tensor in fused.model.named_parameters():
         if tensor.dim() > 1:
             assert bool((tensor[zeros[name]] == 0).all()), name
-            assert int((tensor != 0).sum()) <= reached(tensor.shape, reach[name])
+            assert int((tensor != 0).sum()) <= supported_entries(tensor.shape, support[name])
 
 
 @everything

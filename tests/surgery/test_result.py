@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.surgery.verify import culprits
+from partialfusion.surgery.verify import bisect_failures
 from zoo import ZOO, Exhibit, error, mlp, randomised
 
 zoo = pytest.mark.parametrize("exhibit", ZOO.values(), ids=ZOO.keys())
@@ -116,6 +116,6 @@ def test_culprits_are_found_by_bisection() -> None:
         asked.append(len(some))
         return not {"3", "17"} & set(some)
 
-    assert culprits(spaces, passes) == ["3", "17"]
+    assert bisect_failures(spaces, passes) == ["3", "17"]
     assert len(asked) < 30
-    assert culprits(spaces, lambda some: not {"3", "17"} <= set(some)) == spaces
+    assert bisect_failures(spaces, lambda some: not {"3", "17"} <= set(some)) == spaces

@@ -14,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from ..blueprint import Space
 from ..core.modules import canonical_names
 from ..kernels import Plan
-from ..surgery.reach import reaches
+from ..surgery.support import parameter_supports
 from .geometry import Group, row_groups
 from .layer import BlockLayer
 from .layers import BLOCK_FORMS
@@ -102,9 +102,9 @@ def _obstacle(layer: nn.Module, weight: Tensor) -> str | None:
 
 def _groups(name: str, weight: Tensor, result: Fused) -> list[Group]:
     """The blocks of a weight; a kernel of a convolution is read as a whole."""
-    reach = reaches({name: weight.shape}, result.layout, result.plan)[name]
+    support = parameter_supports({name: weight.shape}, result.layout, result.plan)[name]
     rows, cols = (
         np.ones((n, result.plan.models), bool) if table is None else table
-        for n, table in zip(weight.shape[:2], reach[:2], strict=True)
+        for n, table in zip(weight.shape[:2], support[:2], strict=True)
     )
     return row_groups(rows, cols)

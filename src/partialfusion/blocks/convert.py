@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..core.modules import as_inputs, first_line, named_tensors, run, shapes_of
 from ..errors import DataError, OptionError
 from ..fusing.validation import check_result
-from ..surgery.verify import close, culprits
+from ..surgery.verify import bisect_failures, close
 from .candidates import Candidate, Fused, find_candidates
 from .layer import BlockLayer
 from .report import Report, Verdict
@@ -115,7 +115,7 @@ def _tried(
             return False
 
     paths = [p for p, c in candidates.items() if c.block is not None]
-    unfit = culprits(paths, passes)
+    unfit = bisect_failures(paths, passes)
     verdicts = {p: replace(candidates[p].verdict, blocks=False, reason="the model needs it dense") for p in unfit}
     kept = _forms(candidates, [p for p in paths if p not in unfit])
     probes = {layer: Probe(layer, block, timed=timed) for layer, block in kept.items()}

@@ -20,7 +20,7 @@ from ..core.text import shorten
 from ..errors import MismatchError, OptionError
 from ..io.header import Stored
 from ..kernels import Plan
-from ..surgery.reach import Reach, reaches, unreached
+from ..surgery.support import ParameterSupport, parameter_supports, zero_mask
 
 if TYPE_CHECKING:
     from ..fusing.result import Fusion
@@ -77,7 +77,7 @@ def _stored_zeros(parameters: Mapping[str, Tensor], stored: Stored) -> dict[str,
                 f"{name} has shape {tuple(parameters[name].shape)} and {how.shape} in the file: pass the model that "
                 "was loaded from it"
             )
-    return _masks({name: how.reach for name, how in stored.packings.items() if name in parameters and how.reach})
+    return _masks({name: how.support for name, how in stored.packings.items() if name in parameters and how.support})
 
 
 def zero_blocks(tensors: Mapping[str, Tensor], plan: Plan, layout: Mapping[str, Space]) -> dict[str, Tensor]:
@@ -100,11 +100,11 @@ def zero_blocks(tensors: Mapping[str, Tensor], plan: Plan, layout: Mapping[str, 
                     f"{b.parameter} has shape {shape}, where the plan puts {plan[name].width} channels of {name} on "
                     f"axis {b.axis}: pass the fused model with its own plan"
                 )
-    return _masks(reaches({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan))
+    return _masks(parameter_supports({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan))
 
 
-def _masks(found: Mapping[str, Reach]) -> dict[str, Tensor]:
-    masks = {name: torch.from_numpy(unreached(r)) for name, r in found.items() if any(t is not None for t in r)}
+def _masks(found: Mapping[str, ParameterSupport]) -> dict[str, Tensor]:
+    masks = {name: torch.from_numpy(zero_mask(r)) for name, r in found.items() if any(t is not None for t in r)}
     return {name: mask for name, mask in masks.items() if bool(mask.any())}
 
 

@@ -44,7 +44,7 @@ def collect(tracer: Tracer) -> Blueprint:
         shapes,
         dict(tracer.unknown),
         tracer.program.used,
-        tuple(sorted(tracer.bent)),
+        tuple(sorted(tracer.nonlinear_after)),
     )
 
 

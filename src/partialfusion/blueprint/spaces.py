@@ -115,7 +115,7 @@ class Blueprint:
     shapes: Mapping[str, tuple[int, ...]]
     unknown: Mapping[str, int] | None = None
     used: frozenset[str] = frozenset()
-    bent: tuple[str, ...] = ()
+    nonlinear_after: tuple[str, ...] = ()
     checked: str = "not checked"
 
     def __iter__(self) -> Iterator[Space]:
@@ -197,7 +197,7 @@ class Blueprint:
             lines.append(f"operations without a rule: {ops}")
         if self.averaged:
             lines.append(f"only averaged, whatever alpha: {shorten(self.averaged)}")
-        if self.bent:
+        if self.nonlinear_after:
             lines.append(f"the outputs pass {', '.join(self.bent)}: models are mixed before, not after")
         lines.append(f"self-check: {self.checked}")
         return "\n".join(lines)

@@ -43,7 +43,7 @@ class Tracer:
         self.direct: dict[str, Tensor] = {}
         self.norms: list[Norm] = []
         self.unknown: Counter[str] = Counter()
-        self.bent: set[str] = set()
+        self.nonlinear_after: set[str] = set()
         self.operation = ""
         self._meta: Any = None
 
@@ -143,7 +143,7 @@ class Tracer:
         for value in tree_leaves(outputs):
             if isinstance(value, Value):
                 labels = self.activation(value).labels
-                self.bent |= self.activation(value).bent
+                self.nonlinear_after |= self.activation(value).nonlinear_after
                 self.rigid(labels, "output")
 
     # ---- for rules ----
@@ -295,13 +295,13 @@ class Tracer:
     def meet(self, operands: Sequence[Activation], shape: tuple[int, ...]) -> Activation:
         """Activations combined element by element: the labels that meet become one, but for a set and its members."""
         sources = frozenset[str]().union(*(a.sources for a in operands))
-        bent = frozenset[str]().union(*(a.bent for a in operands))
+        nonlinear_after = frozenset[str]().union(*(a.nonlinear_after for a in operands))
         result = operands[0].labels
         for other in operands[1:]:
             result = self._meet_two(result, other.labels)
         result = self.labels.find(compact(result)).expand(shape)
         self.labels.touch(result)
-        return Activation(result, sources, bent)
+        return Activation(result, sources, nonlinear_after)
 
     def _meet_two(self, x: Tensor, y: Tensor) -> Tensor:
         x, y = self._aside(x, y), self._aside(y, x)

@@ -19,13 +19,13 @@ class Activation:
 
     labels: Tensor
     sources: frozenset[str] = frozenset()
-    bent: frozenset[str] = frozenset()
+    nonlinear_after: frozenset[str] = frozenset()
 
     def with_labels(self, labels: Tensor) -> Activation:
         return replace(self, labels=labels)
 
-    def bent_by(self, operation: str) -> Activation:
-        return replace(self, bent=self.bent | {operation})
+    def with_nonlinearity(self, operation: str) -> Activation:
+        return replace(self, nonlinear_after=self.nonlinear_after | {operation})
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .terminal import examples, guarded, print_json, working
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..core.progress import Listener
+    from ..core.progress import ProgressCallback
     from ..demo import Specialists, Study
 
 
@@ -63,7 +63,7 @@ def demo(
         _print_study(study, save, None if no_page else page)
 
 
-def _write_page(pair: Specialists, page: Path, tell: Listener) -> None:
+def _write_page(pair: Specialists, page: Path, tell: ProgressCallback) -> None:
     """All of the frontier: unlike one that took hours, a part of it is worth nothing."""
     from .. import demo as digits
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..core.progress import Listener
+from ..core.progress import ProgressCallback
 from .measures import files_read, load_measure
 from .parse import example_inputs, parse_dtype
 from .records import fusion_record, loading_lines
@@ -65,7 +65,7 @@ class Job:
         return [*(m.checkpoint for m in self.models), *files_read(self.data, self.evaluate)]
 
 
-def carry_out(job: Job, tell: Listener) -> Fusion:
+def carry_out(job: Job, tell: ProgressCallback) -> Fusion:
     """The result of a job, once it is written; what is wrong with the output shows before any work is done."""
     tell("starting PyTorch", 0.0)
     from .. import api

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, ParamSpec
 
 import typer
 
-from ..core.progress import Listener, listening
+from ..core.progress import ProgressCallback, reporting
 from ..errors import FusionError, RecipeError
 
 P = ParamSpec("P")
@@ -81,7 +81,7 @@ def interrupted(kept: str = "") -> NoReturn:
 
 
 @contextmanager
-def working(shown: bool = True) -> Iterator[Listener]:
+def working(shown: bool = True) -> Iterator[ProgressCallback]:
     """Tells on stderr what is being done and how far it is; silent where nobody watches a terminal.
 
     What a user's own code prints meanwhile goes to stderr too, so that stdout holds the result alone. What the library
@@ -90,7 +90,7 @@ def working(shown: bool = True) -> Iterator[Listener]:
     log, echo = logging.getLogger("partialfusion"), _Echo(logging.WARNING if shown else logging.CRITICAL)
     log.addHandler(echo)
     try:
-        with redirect_stdout(sys.stderr), listening(None if shown else False, patience=0.0) as tell:
+        with redirect_stdout(sys.stderr), reporting(None if shown else False, patience=0.0) as tell:
             yield Stopping(tell)
     finally:
         log.removeHandler(echo)
@@ -100,7 +100,7 @@ def working(shown: bool = True) -> Iterator[Listener]:
 class Stopping:
     """A listener that ends the work if Ctrl-C was pressed and swallowed; `plain` lets it go on, where that is meant."""
 
-    plain: Listener
+    plain: ProgressCallback
 
     def __call__(self, label: str, done: float) -> None:
         if _pressed:

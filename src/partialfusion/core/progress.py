@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Listener = Callable[[str, float], None]  # what is being done, and the share that is done
+ProgressCallback = Callable[[str, float], None]  # what is being done, and the share that is done
 
 PATIENCE = 1.0  # seconds of silence before a bar appears
 MEMORY = 3600.0  # seconds that the time left is estimated from; steps may take minutes
 
 
 @contextmanager
-def listening(progress: bool | Listener | None, *, patience: float = PATIENCE) -> Iterator[Listener]:
+def reporting(progress: bool | ProgressCallback | None, *, patience: float = PATIENCE) -> Iterator[ProgressCallback]:
     """The listener that a user's option means.
 
     Args:

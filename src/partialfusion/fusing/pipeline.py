@@ -13,10 +13,10 @@ from ..blueprint import Blueprint, trace_labels
 from ..core.batches import Batches
 from ..core.literals import Mix
 from ..core.modules import named_tensors, run
-from ..core.progress import Listener
+from ..core.progress import ProgressCallback
 from ..errors import VerificationError
 from ..kernels import Draft, Plan
-from ..surgery import Operated, ResizeError, analytic, apply, count, recalibrate, refit_model, verify
+from ..surgery import ResizeError, SurgeryResult, analytic, apply, count, recalibrate, refit_model, verify
 from ..surgery.verify import close
 from .align import couple_models
 from .budget import Budget, spender
@@ -64,7 +64,7 @@ class Flow:
     models: Sequence[nn.Module]
     inputs: tuple[Any, ...]
     batches: Batches | None
-    listener: Listener
+    listener: ProgressCallback
     check: bool
     exact: bool
 
@@ -91,17 +91,17 @@ class Flow:
                 wanted = _wanted(blueprint, recipe)
                 continue
             try:
-                operated = apply(self.models, blueprints, plan, self.inputs)
+                surgery_result = apply(self.models, blueprints, plan, self.inputs)
                 break
             except ResizeError as error:
                 blueprint = _without(blueprint, error, last, self.inputs, recipe.seed)
-        return Reduced(self._finished(operated, blueprints, plan, recipe, shares), draft, shares)
+        return Reduced(self._finished(surgery_result, blueprints, plan, recipe, shares), draft, shares)
 
     def remix(self, reduced: Reduced, mix: Mix) -> Fusion:
         """The result for other shares of the models; what is matched stays."""
         blueprints, plan = reduced.fusion.blueprints, reduced.draft.plan(mix)
-        operated = apply(self.models, blueprints, plan, self.inputs)
-        return self._finished(operated, blueprints, plan, replace(reduced.fusion.recipe, mix=mix), reduced.shares)
+        surgery_result = apply(self.models, blueprints, plan, self.inputs)
+        return self._finished(surgery_result, blueprints, plan, replace(reduced.fusion.recipe, mix=mix), reduced.shares)
 
     def _draft(self, blueprints: Sequence[Blueprint], shares: Mapping[str, float], recipe: Recipe) -> Draft:
         if recipe.pruning is None:
@@ -115,7 +115,7 @@ class Flow:
 
     def _finished(
         self,
-        operated: Operated,
+        surgery_result: SurgeryResult,
         blueprints: Sequence[Blueprint],
         plan: Plan,
         recipe: Recipe,
@@ -126,22 +126,22 @@ class Flow:
         whole = all(share == 1.0 for share in shares.values())
         if recipe.norm == "recalibrate" and last.norms and batches is not None and not (whole and self.exact):
             self.listener("measuring norm statistics", 1.0)
-            recalibrate(operated.model, last, batches)
+            recalibrate(surgery_result.model, last, batches)
         else:
-            analytic(operated, self.models, blueprints, plan)
+            analytic(surgery_result, self.models, blueprints, plan)
             if self.check and whole:
-                self._check_ensemble(operated.model, recipe.mix, last)
-        counted = count(operated, plan, self.models[-1])
-        plan = replace(plan, layout=operated.layout)
+                self._check_ensemble(surgery_result.model, recipe.mix, last)
+        counted = count(surgery_result, plan, self.models[-1])
+        plan = replace(plan, layout=surgery_result.layout)
         sources = tuple(self.models)
-        result = Fusion(operated.model, plan, tuple(blueprints), recipe, counted, sources, len(self.inputs))
+        result = Fusion(surgery_result.model, plan, tuple(blueprints), recipe, counted, sources, len(self.inputs))
         if recipe.refit and batches is not None and not whole:
-            refit_result(result, operated.model, batches, recipe.refit, self.listener)
+            refit_result(result, surgery_result.model, batches, recipe.refit, self.listener)
         return result
 
     def _check_ensemble(self, result: nn.Module, mix: Mix, blueprint: Blueprint) -> None:
         """With nothing averaged and nothing after the last weights, alpha=1 is the mix of the outputs."""
-        if blueprint.averaged or blueprint.bent or any(t.is_meta for t in named_tensors(result).values()):
+        if blueprint.averaged or blueprint.nonlinear_after or any(t.is_meta for t in named_tensors(result).values()):
             return
         outputs = [run(m, self.inputs) for m in self.models]
         if not all(isinstance(o, torch.Tensor) for o in outputs):
@@ -153,7 +153,7 @@ class Flow:
             )
 
 
-def refit_result(result: Fusion, model: nn.Module, batches: Batches, ridge: float, listener: Listener) -> None:
+def refit_result(result: Fusion, model: nn.Module, batches: Batches, ridge: float, listener: ProgressCallback) -> None:
     """Fit a model, of the result's shapes and numbers, in place."""
 
     def tell(layer: str, done: int, total: int) -> None:

@@ -17,7 +17,7 @@ from ..blueprint import Blueprint, Space
 from ..core.arrays import Bools, Ints
 from ..core.text import shorten
 from ..kernels import Plan
-from ..surgery.reach import Reach, reaches
+from ..surgery.support import ParameterSupport, parameter_supports
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Packing:
 
     shape: tuple[int, ...]
     elastic: tuple[int, ...] = ()
-    reach: Reach = ()
+    support: ParameterSupport = ()
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
@@ -46,9 +46,9 @@ class Packing:
         With two models and ordered channels a matrix has three: the rows of one model with the columns it reads, the
         fused rows with all columns, the rows of the other model with the columns it reads.
         """
-        reach = self.reach or (None,) * len(self.shape)
-        models = next((len(table[0]) for table in reach if table is not None and len(table)), 1)
-        return tuple(_boxes(self.shape, reach, np.ones(models, bool)))
+        support = self.support or (None,) * len(self.shape)
+        models = next((len(table[0]) for table in support if table is not None and len(table)), 1)
+        return tuple(_boxes(self.shape, support, np.ones(models, bool)))
 
     @cached_property
     def size(self) -> int:
@@ -57,18 +57,18 @@ class Packing:
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        return (self.size,) if self.reach else self.shape
+        return (self.size,) if self.support else self.shape
 
     def pack(self, tensor: Tensor) -> Tensor:
         """What is stored of a tensor: itself, or the entries of the boxes one after the other."""
-        if not self.reach:
+        if not self.support:
             return tensor
         return torch.cat([tensor.new_empty(0), *(tensor[_place(box)].reshape(-1) for box in self.boxes)])
 
     def unpack(self, stored: Tensor, target: Tensor) -> None:
         """Fill a tensor of the fused model with what was stored of it; zero elsewhere."""
         stored = stored.to(target)
-        if not self.reach:
+        if not self.support:
             target.copy_(stored)
             return
         target.zero_()
@@ -93,7 +93,7 @@ def packed(
         layout: where the units of every space sit in the fused model.
         plan: which model writes which unit.
     """
-    found = reaches({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan)
+    found = parameter_supports({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan)
     filled = []
     for name, tensor in tensors.items():
         bound = blueprint.axes.get(name, {})
@@ -110,14 +110,14 @@ def packed(
         log.warning("%s hold numbers where a fusion leaves zeros: stored whole", shorten(filled))
 
 
-def _boxes(shape: Sequence[int], reach: Sequence[Bools | None], models: Bools) -> Iterator[Box]:
+def _boxes(shape: Sequence[int], support: Sequence[Bools | None], models: Bools) -> Iterator[Box]:
     """The boxes of the axes given, for entries that on the axes before have these models in common."""
     if not shape:
         yield ()
         return
-    last = all(table is None for table in reach[1:])
-    for positions, common in _groups(shape[0], reach[0], models, last):
-        for box in _boxes(shape[1:], reach[1:], common):
+    last = all(table is None for table in support[1:])
+    for positions, common in _groups(shape[0], support[0], models, last):
+        for box in _boxes(shape[1:], support[1:], common):
             yield positions, *box
 
 
@@ -156,7 +156,7 @@ def to_record(packings: Mapping[str, Packing]) -> dict[str, Any]:
         return tables.setdefault(key, len(tables))
 
     tensors = {
-        name: {"shape": p.shape, "elastic": p.elastic, "reach": [number(t) for t in p.reach]}
+        name: {"shape": p.shape, "elastic": p.elastic, "reach": [number(t) for t in p.support]}
         for name, p in packings.items()
     }
     return {"tensors": tensors, "tables": [text for _, text in tables]}
@@ -169,12 +169,12 @@ def from_record(record: Mapping[str, Any], models: int) -> dict[str, Packing]:
     for name, entry in record["tensors"].items():
         shape = tuple(int(n) for n in entry["shape"])
         elastic = tuple(int(axis) for axis in entry["elastic"])
-        reach = tuple(None if t is None else tables[int(t)] for t in entry["reach"])
-        lengths = [n if t is None else len(t) for n, t in zip(shape, reach, strict=True)] if reach else list(shape)
+        support = tuple(None if t is None else tables[int(t)] for t in entry["reach"])
+        lengths = [n if t is None else len(t) for n, t in zip(shape, support, strict=True)] if support else list(shape)
         axes = range(len(shape))
         if tuple(lengths) != shape or any(n < 0 for n in shape) or any(axis not in axes for axis in elastic):
             raise ValueError(f"the blocks of {name} are not those of shape {shape}")
-        found[name] = Packing(shape, elastic, reach)
+        found[name] = Packing(shape, elastic, support)
     return found
 
 

@@ -59,4 +59,4 @@ def _packed(how: Packing, tensor: Tensor) -> tuple[Packing, Tensor]:
     content = how.pack(tensor)
     if int(content.count_nonzero()) == int(tensor.count_nonzero()):
         return how, content
-    return replace(how, reach=()), tensor
+    return replace(how, support=()), tensor

@@ -17,7 +17,7 @@ from ..fusing.pruning import PruningMethod
 from ..fusing.result import Fusion
 from ..fusing.validation import conformed
 from ..kernels import Plan
-from ..surgery import Operated, count
+from ..surgery import SurgeryResult, count
 from ..surgery.apply import layout_of
 from .digest import state_digest
 from .files import StrPath
@@ -69,7 +69,7 @@ def restore(path: StrPath, models: Sequence[nn.Module], example_inputs: Any, *, 
     model = load(path, into=models[-1])
     layout = layout_of(model, blueprint, stored.plan, inputs)
     plan = replace(stored.plan, layout=layout)
-    counted = count(Operated(model, layout), plan, models[-1])
+    counted = count(SurgeryResult(model, layout), plan, models[-1])
     return Fusion(model, plan, tuple(blueprints), recipe, counted, tuple(models), len(inputs))
 
 

@@ -21,7 +21,7 @@ from .resize import resized
 
 
 @dataclass(frozen=True)
-class Operated:
+class SurgeryResult:
     """A new model, and where the units of every space sit in it."""
 
     model: nn.Module
@@ -41,7 +41,7 @@ class ResizeError(VerificationError):
 
 def apply(
     models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Plan, inputs: tuple[Any, ...]
-) -> Operated:
+) -> SurgeryResult:
     """A new model, of the last model's class, with every parameter as the plan says.
 
     Args:
@@ -63,7 +63,7 @@ def apply(
         for name, target in named_tensors(result).items():
             if target.is_floating_point() and not target.is_meta:
                 target.copy_(_parameter(name, sides, layout, plan, tuple(target.shape)))
-    return Operated(result, layout)
+    return SurgeryResult(result, layout)
 
 
 def target_shapes(blueprint: Blueprint, plan: Plan) -> dict[str, tuple[int, ...]]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..kernels import Plan
-from .apply import Operated
-from .reach import reached, reaches
+from .apply import SurgeryResult
+from .support import parameter_supports, supported_entries
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Count:
         return self.effective / self.single
 
 
-def count(result: Operated, plan: Plan, last: nn.Module) -> Count:
+def count(result: SurgeryResult, plan: Plan, last: nn.Module) -> Count:
     """Counts for a fused model, the plan that made it and the last source."""
     shapes = {name: tuple(p.shape) for name, p in result.model.named_parameters()}
-    reach = reaches(shapes, result.layout, plan)
+    support = parameter_supports(shapes, result.layout, plan)
     return Count(
         dense=sum(math.prod(shape) for shape in shapes.values()),
-        effective=sum(reached(shape, reach[name]) for name, shape in shapes.items()),
+        effective=sum(supported_entries(shape, support[name]) for name, shape in shapes.items()),
         single=sum(p.numel() for p in last.parameters()),
     )

@@ -20,7 +20,7 @@ from ..errors import DataError
 from ..features import Side
 from ..features.weights import slices
 from ..kernels import Plan
-from .apply import Operated
+from .apply import SurgeryResult
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def recalibrate(model: nn.Module, blueprint: Blueprint, batches: Iterable[tuple[
         raise DataError("the data holds no batch: norm='recalibrate' needs at least one")
 
 
-def analytic(result: Operated, models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Plan) -> None:
+def analytic(result: SurgeryResult, models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Plan) -> None:
     """Variances of fused channels without data.
 
     The mean of a weighted sum of channels is the weighted sum of their means, which surgery has written already. Its

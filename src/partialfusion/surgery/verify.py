@@ -52,7 +52,7 @@ def verify(model: nn.Module, inputs: tuple[Any, ...], blueprint: Blueprint, seed
 
     if references:
         free = [s.name for s in blueprint if s.kind != "rigid"]
-        blueprint = _demote(blueprint, culprits(free, moves), "rigid", "reordering it changes the output")
+        blueprint = _demote(blueprint, bisect_failures(free, moves), "rigid", "reordering it changes the output")
     elastic = [s.name for s in blueprint if s.kind == "elastic"]
     stiff = not_resizable(blueprint, elastic, widens)
     blueprint = _demote(blueprint, stiff, "permutable", "the code does not follow its width")
@@ -137,11 +137,11 @@ def not_resizable(blueprint: Blueprint, spaces: Sequence[str], widens: Callable[
             s.name for axes in blueprint.axes.values() for bound in axes.values() if len(bound) > 1 for s, _ in bound
         }
         alone, sharing = [s for s in rest if s not in crowded], [s for s in rest if s in crowded]
-        return [*found, *culprits(alone, passes), *culprits(sharing, passes, trials=8)]
+        return [*found, *bisect_failures(alone, passes), *bisect_failures(sharing, passes, trials=8)]
     return found
 
 
-def culprits(spaces: Sequence[str], passes: Callable[[Sequence[str]], bool], trials: int = 40) -> list[str]:
+def bisect_failures(spaces: Sequence[str], passes: Callable[[Sequence[str]], bool], trials: int = 40) -> list[str]:
     """The spaces that fail a check, by bisection; where only a combination fails, all of it.
 
     After so many trials, whatever is still in doubt counts as failing.

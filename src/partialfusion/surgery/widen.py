@@ -18,7 +18,7 @@ from ..blueprint import Blueprint, trace_labels
 from ..core.modules import as_inputs, named_tensors
 from ..errors import MismatchError, OptionError
 from ..kernels import KernelPair, Plan, Reduction
-from .apply import Operated, apply
+from .apply import SurgeryResult, apply
 from .resize import resized
 from .verify import verify
 
@@ -112,7 +112,7 @@ def _widened(
     blueprint: Blueprint | None,
     pair: Callable[[int, int], KernelPair],
     seed: int,
-) -> tuple[Blueprint, Operated]:
+) -> tuple[Blueprint, SurgeryResult]:
     """The model with every space at its width, its channels placed by `pair(old width, new width)`."""
     inputs = as_inputs(example_inputs)
     if blueprint is None:
@@ -151,7 +151,7 @@ def _widths(widths: Mapping[str, int] | Plan | Fusion, blueprint: Blueprint) -> 
     return found
 
 
-def _disturb(result: Operated, blueprint: Blueprint, noise: float, generator: torch.Generator) -> None:
+def _disturb(result: SurgeryResult, blueprint: Blueprint, noise: float, generator: torch.Generator) -> None:
     with torch.no_grad():
         for _, target, added in _added(result, blueprint):
             if isinstance(target, nn.Parameter):
@@ -159,7 +159,7 @@ def _disturb(result: Operated, blueprint: Blueprint, noise: float, generator: to
                 target.add_(drawn * added * target.square().mean().sqrt(), alpha=noise)
 
 
-def _added(result: Operated, blueprint: Blueprint) -> Iterator[tuple[str, Tensor, Tensor]]:
+def _added(result: SurgeryResult, blueprint: Blueprint) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Parameters and buffers that grew: name, tensor, and a mask of its shape, true where a channel was added."""
     tensors = named_tensors(result.model)
     masks: dict[str, Tensor] = {}

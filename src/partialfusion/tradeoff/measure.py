@@ -15,7 +15,7 @@ from ..blueprint import Blueprint
 from ..core.batches import Batches
 from ..core.literals import Align, Convention, Features, NormRule, Site
 from ..core.modules import as_inputs, first_line
-from ..core.progress import Listener, listening
+from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
 from ..errors import FusionError, OptionError
 from ..fusing.pipeline import Flow, Reduced, traced
@@ -54,7 +54,7 @@ def frontier(
     blueprint: Blueprint | None = None,
     check: bool = True,
     seed: int = 0,
-    progress: bool | Listener | None = None,
+    progress: bool | ProgressCallback | None = None,
 ) -> Frontier:
     """Measure what fusing trades: the score against the size, between one model and the ensemble of all.
 
@@ -101,7 +101,7 @@ def frontier(
     shares = mixes_of(mixes, len(models))
     scorer = Scorer.of(evaluate, len(inputs), metric)
     called = _names(names, len(models))
-    with listening(progress) as listener:
+    with reporting(progress) as listener:
         if blueprint is None:
             listener("tracing", 0.0)
             blueprint = traced(models[-1], inputs, check=check, seed=seed)
@@ -140,7 +140,7 @@ class _Run:
         names: Sequence[str],
         mixes: Sequence[tuple[float, ...]],
         grid: Sequence[Combination],
-        listener: Listener,
+        listener: ProgressCallback,
     ) -> bool:
         """Parents, ensembles, then the grid. False where the user stopped it; nothing measured at all is an error."""
         total = len(names) + len(mixes) + len(grid)
@@ -185,7 +185,7 @@ class _Run:
         single = sum(p.numel() for p in self.models[-1].parameters())
         return replace(point, effective=size, dense=size, ratio=size / single)
 
-    def _fused(self, one: Combination, number: int, total: int, listener: Listener) -> Point:
+    def _fused(self, one: Combination, number: int, total: int, listener: ProgressCallback) -> Point:
         size = "" if one.said_alpha is None else f" alpha {one.said_alpha:g}"
         label = f"{one.way.name}{size} mix {mix_text(one.mix)}"
 
@@ -204,7 +204,7 @@ class _Run:
             log.warning("%s failed: %s", label, first_line(error))
             return _failed(point, error)
 
-    def _fuse(self, one: Combination, tell: Listener) -> Fusion:
+    def _fuse(self, one: Combination, tell: ProgressCallback) -> Fusion:
         """The fusion that `fuse` gives; mixes of one way and size share what was matched, where mixes play no part."""
         flow = Flow(self.models, self.inputs, self.batches, tell, check=self.check, exact=one.way.exact)
         if self.matched and self.matched[:2] == (one.way, one.alpha) and one.recipe.pruning is None:

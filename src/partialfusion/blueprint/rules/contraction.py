@@ -28,7 +28,9 @@ def contract(t: Tracer, a: Activation, b: Activation, shape: tuple[int, ...]) ->
         labels = _over_channels(t, x, y, batch)
     else:
         labels = _over_positions(t, x[..., :, :1], y[..., :1, :])
-    return Activation(labels.expand(shape), a.sources | b.sources, a.bent | b.bent | {t.operation})
+    return Activation(
+        labels.expand(shape), a.sources | b.sources, a.nonlinear_after | b.nonlinear_after | {t.operation}
+    )
 
 
 def _over_channels(t: Tracer, x: Tensor, y: Tensor, batch: tuple[int, ...]) -> Tensor:

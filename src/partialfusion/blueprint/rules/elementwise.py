@@ -26,7 +26,7 @@ BINARY_ADDS = "add sub rsub lerp addcmul addcdiv"
 
 @rule(*UNARY.split())
 def unary(t: Tracer, *operands: Any, **more: Any) -> Activation:
-    return t.merge(*operands, *more.values()).bent_by(t.operation)
+    return t.merge(*operands, *more.values()).with_nonlinearity(t.operation)
 
 
 @rule(*UNBENT.split())
@@ -49,11 +49,11 @@ def prelu(t: Tracer, x: Any, weight: Any) -> Activation:
     x = t.activation(x)
     if isinstance(weight, Parameter) and weight.shape[0] > 1:
         t.bind(weight, 0, t.channels(x, 1), "scales")
-    return t.merge(x).bent_by(t.operation)
+    return t.merge(x).with_nonlinearity(t.operation)
 
 
 @rule("glu")
 def glu(t: Tracer, x: Any, dim: int = -1) -> Activation:
     x = t.activation(x)
     value, gate = torch.chunk(x.labels, 2, dim)
-    return t.merge(x.with_labels(value), x.with_labels(gate)).bent_by(t.operation)
+    return t.merge(x.with_labels(value), x.with_labels(gate)).with_nonlinearity(t.operation)

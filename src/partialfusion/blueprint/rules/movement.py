@@ -140,5 +140,5 @@ def _joined(parts: list[Activation], labels: Tensor) -> Activation:
     return Activation(
         labels,
         frozenset[str]().union(*(p.sources for p in parts)),
-        frozenset[str]().union(*(p.bent for p in parts)),
+        frozenset[str]().union(*(p.nonlinear_after for p in parts)),
     )

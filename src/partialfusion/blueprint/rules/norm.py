@@ -60,7 +60,7 @@ def layer_norm(
             t.bind(parameter, dim - first, labels, role)  # type: ignore[arg-type]
     if dims:
         t.sets(t.labels.find(compact(x.labels)), list(range(first, x.labels.dim())))
-    return x.bent_by(t.operation)
+    return x.with_nonlinearity(t.operation)
 
 
 @rule("group_norm")

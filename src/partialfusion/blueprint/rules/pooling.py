@@ -67,4 +67,4 @@ def softmax(t: Tracer, x: Any, dim: int, *options: Any) -> Activation:
     t.labels.touch(labels)
     if dim % labels.dim() in varying_dims(labels):
         t.sets(labels, [dim % labels.dim()])
-    return x.bent_by(t.operation)
+    return x.with_nonlinearity(t.operation)

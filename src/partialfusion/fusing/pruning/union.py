@@ -10,7 +10,7 @@ from torch import nn
 
 from ...blueprint import Blueprint, Space
 from ...core.modules import named_tensors
-from ...core.progress import Listener, silent
+from ...core.progress import ProgressCallback, silent
 from ...features import Side, UnionFeatures, UnionSpace, union_moments
 from ...features.moments import Moments
 from ...kernels import Choice, Chosen, Coupled, Draft, KernelPair, Match
@@ -29,7 +29,7 @@ def prune_union(
     batches: Batches | None,
     recipe: Recipe,
     method: PruningMethod,
-    listener: Listener = silent,
+    listener: ProgressCallback = silent,
 ) -> Draft:
     """Reduce every elastic space of the union with the recipe's method.
 
@@ -82,7 +82,7 @@ def _features(
     batches: Batches | None,
     recipe: Recipe,
     method: PruningMethod,
-    listener: Listener,
+    listener: ProgressCallback,
 ) -> tuple[UnionFeatures, list[Alignment]]:
     """What is known of the channels of the spaces that are reduced, and how the models correspond."""
     moments: dict[str, list[Moments]] = {}
@@ -159,7 +159,7 @@ def _kept_width(space: Space, alignments: Sequence[Alignment], recipe: Recipe, w
     return Chosen(whole, recipe.mix, [space.width], recipe.convention, world)
 
 
-def _progress(listener: Listener, space: Space, reduced: Sequence[str]) -> Any:
+def _progress(listener: ProgressCallback, space: Space, reduced: Sequence[str]) -> Any:
     """Tells the listener how far the search in one space is, as a share of the whole."""
     if space.name not in reduced:
         return None

@@ -16,7 +16,7 @@ from ...core.batches import feed
 from ...core.modules import named_tensors
 from ...kernels import Plan
 from ...kernels.transform import AxisMap, axis_map
-from ..reach import reaches
+from ..support import parameter_supports
 from .listen import Call, Listener
 from .survey import Step
 
@@ -59,7 +59,7 @@ class Union:
     def support(self, name: str, axis: int) -> np.ndarray:
         """(length × models) which models reach the positions of an axis."""
         shape = tuple(named_tensors(self.fused)[name].shape)
-        table = reaches({name: shape}, self.layout, self.plan)[name][axis]
+        table = parameter_supports({name: shape}, self.layout, self.plan)[name][axis]
         return np.ones((shape[axis], self.plan.models), bool) if table is None else table
 
     def fits(self, step: Step) -> bool:

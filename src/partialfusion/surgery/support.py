@@ -13,10 +13,12 @@ from ..core.arrays import Bools
 from ..kernels import Plan
 
 # For every axis, a (length × models) table of the models that reach each position; None where all reach all.
-Reach = tuple[Bools | None, ...]
+ParameterSupport = tuple[Bools | None, ...]
 
 
-def reaches(shapes: Mapping[str, Sequence[int]], layout: Mapping[str, Space], plan: Plan) -> dict[str, Reach]:
+def parameter_supports(
+    shapes: Mapping[str, Sequence[int]], layout: Mapping[str, Space], plan: Plan
+) -> dict[str, ParameterSupport]:
     """Name → reach of every tensor of a fused model.
 
     A position is reached by the models that write its channel; a position of no channel by all of them.
@@ -42,10 +44,10 @@ def reaches(shapes: Mapping[str, Sequence[int]], layout: Mapping[str, Space], pl
     return {name: tuple(tables) for name, tables in found.items()}
 
 
-def reached(shape: Sequence[int], reach: Reach) -> int:
+def supported_entries(shape: Sequence[int], support: ParameterSupport) -> int:
     """How many entries some model reaches: those whose positions on all axes have a model in common."""
-    tables = [t for t in reach if t is not None]
-    free = math.prod(n for n, t in zip(shape, reach, strict=True) if t is None)
+    tables = [t for t in support if t is not None]
+    free = math.prod(n for n, t in zip(shape, support, strict=True) if t is None)
     if not tables:
         return free
     everyone = (1 << tables[0].shape[1]) - 1
@@ -59,15 +61,15 @@ def reached(shape: Sequence[int], reach: Reach) -> int:
     return sum(size for models, size in blocks.items() if models)
 
 
-def unreached(reach: Reach) -> Bools:
+def zero_mask(support: ParameterSupport) -> Bools:
     """True where no model reaches: of the tensor's shape, but for length one along axes that all models reach."""
-    models = next((t.shape[1] for t in reach if t is not None), 1)
-    zero = np.ones((1,) * len(reach), bool)
+    models = next((t.shape[1] for t in support if t is not None), 1)
+    zero = np.ones((1,) * len(support), bool)
     for m in range(models):
-        fills = np.ones((1,) * len(reach), bool)
-        for axis, table in enumerate(reach):
+        fills = np.ones((1,) * len(support), bool)
+        for axis, table in enumerate(support):
             if table is not None:
-                fills = fills & table[:, m].reshape([-1 if a == axis else 1 for a in range(len(reach))])
+                fills = fills & table[:, m].reshape([-1 if a == axis else 1 for a in range(len(support))])
         zero = zero & ~fills
     return zero
 
