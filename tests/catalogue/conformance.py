@@ -135,7 +135,7 @@ def _ensemble(name: str, model: nn.Module, blueprint: pf.Blueprint, x: torch.Ten
     mixed = (other(x) + expected) / 2
     if blueprint.nonlinear_after:
         gap = deviation(fused(x), mixed)
-        return f"mixed before {', '.join(blueprint.bent)} ({gap:.0e})"
+        return f"mixed before {', '.join(blueprint.nonlinear_after)} ({gap:.0e})"
     return _verdict(fused(x), mixed)
 
 

@@ -198,6 +198,6 @@ class Blueprint:
         if self.averaged:
             lines.append(f"only averaged, whatever alpha: {shorten(self.averaged)}")
         if self.nonlinear_after:
-            lines.append(f"the outputs pass {', '.join(self.bent)}: models are mixed before, not after")
+            lines.append(f"the outputs pass {', '.join(self.nonlinear_after)}: models are mixed before, not after")
         lines.append(f"self-check: {self.checked}")
         return "\n".join(lines)

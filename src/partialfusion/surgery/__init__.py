@@ -9,8 +9,8 @@ from .verify import verify
 __all__ = [
     "RIDGE",
     "Count",
-    "Operated",
     "ResizeError",
+    "SurgeryResult",
     "analytic",
     "apply",
     "count",
