@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from partialfusion.errors import OptionError
-from partialfusion.solvers import assignment, couple, coupling, partial_assignment, partial_coupling
+from partialfusion.solvers import (
+    assignment,
+    couple,
+    coupling,
+    couplings,
+    fused_count,
+    partial_assignment,
+    partial_coupling,
+)
 
 
 def clouds(n: int, m: int, seed: int) -> np.ndarray:
@@ -113,3 +121,45 @@ def test_couple_covers_every_row(n: int, m: int, alpha: float, split: bool) -> N
         if rows.any():
             assert rows.sum() == n - round(alpha * n)
             assert cols.sum() == m - round(alpha * m)
+
+
+ALPHAS = [0.5, 0.0, 0.31, 1.0, 0.5, 0.02, 0.9]
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 2), (13, 13), (60, 60), (9, 7), (7, 9), (1, 3)])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("split", [False, True])
+def test_couplings_of_several_fractions_are_those_of_one_by_one(n: int, m: int, ties: bool, split: bool) -> None:
+    """Each against a matching of its own, so also where several are equally cheap."""
+    cost = clouds(n, m, 3)
+    if ties:
+        cost = np.round(cost / 6)
+    for alphas in (ALPHAS, ALPHAS[2:3], []):
+        many = couplings(cost, alphas, split=split)
+        assert len(many) == len(alphas)
+        for found, alpha in zip(many, alphas, strict=True):
+            alone = couple(cost, alpha, split=split)
+            for field in ("rows", "cols", "mass", "fused", "row_mass", "col_mass"):
+                np.testing.assert_array_equal(getattr(found, field), getattr(alone, field))
+            if n == m:
+                np.testing.assert_array_equal(
+                    np.stack(found.fused_part()[:2]), np.stack(partial_assignment(cost, fused_count(n, alpha)))
+                )
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_isolated_channels_are_paired_by_cost_or_in_index_order(ties: bool) -> None:
+    cost = clouds(40, 40, 4)
+    if ties:
+        cost = np.round(cost / 6)
+    for paired, plain in zip(couplings(cost, ALPHAS), couplings(cost, ALPHAS, rest=False), strict=True):
+        np.testing.assert_array_equal(plain.fused, paired.fused)
+        for ours, theirs in zip(plain.fused_part(), paired.fused_part(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        assert sorted(plain.rows) == sorted(plain.cols) == list(range(40))
+        free = ~paired.fused
+        assert (np.diff(plain.rows[free]) > 0).all()
+        assert (np.diff(plain.cols[free]) > 0).all()
+        block = cost[np.ix_(plain.rows[free], plain.cols[free])]
+        best = block[linear_sum_assignment(block)].sum()
+        assert cost[paired.rows[free], paired.cols[free]].sum() == pytest.approx(best, rel=1e-12)

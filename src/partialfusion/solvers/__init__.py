@@ -3,7 +3,7 @@
 from .assignment import assignment
 from .blocks import couple_blocks
 from .clustering import Clustering, squared_distances
-from .couple import couple, fused_count
+from .couple import couple, couplings, fused_count
 from .exchange import exchange, exchange_of
 from .lloyd import lloyd, lloyd_of
 from .partial import partial_assignment, partial_assignments
@@ -20,6 +20,7 @@ __all__ = [
     "couple",
     "couple_blocks",
     "coupling",
+    "couplings",
     "exchange",
     "exchange_of",
     "fused_count",

@@ -1,38 +1,69 @@
-"""The coupling of two sets of channels of which a given share stays isolated."""
+"""Couplings of two sets of channels of which a given fraction stays isolated."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..core.arrays import DUST, Floats, Ints
 from ..kernels.coupling import Coupling
 from .assignment import assignment
-from .partial import partial_assignment
+from .partial import Matching, partial_assignments
 from .transport import coupling, partial_coupling
 
 
 def fused_count(n: int, alpha: float) -> int:
-    """Channels of n that are fused when the share alpha is isolated."""
+    """Channels of n that are fused when the fraction alpha is isolated."""
     return n - round(alpha * n)
 
 
-def couple(cost: Floats, alpha: float, *, split: bool = False) -> Coupling:
-    """The cheapest coupling that leaves the share `alpha` isolated.
+def couple(cost: Floats, alpha: float, *, split: bool = False, rest: bool = True) -> Coupling:
+    """The cheapest coupling that leaves the fraction `alpha` isolated.
 
     Equally many channels on both sides: n − round(alpha·n) pairs are fused. Otherwise every channel carries an equal
-    share of its side's mass, and a channel may be fused with several. Partial transport then leaves most channels
+    part of its side's mass, and a channel may be fused with several. Partial transport then leaves most channels
     fused in part; by default the channels with most coupled mass are fused wholly and the others isolated wholly, so
     that n and m channels become m + round(alpha·n). With `split` they stay as they are, for `merge` to split.
 
     Args:
         cost: (n × m) cost of fusing two channels.
-        alpha: isolated share, 0 … 1.
+        alpha: isolated fraction, 0 … 1.
         split: keep channels that are fused in part.
+        rest: pair the isolated channels as cheaply as possible too. Where only the fused pairs are needed, False saves
+            this second solve: with equal widths, isolated channels are then paired in index order.
+    """
+    return couplings(cost, [alpha], split=split, rest=rest)[0]
+
+
+def couplings(cost: Floats, alphas: Sequence[float], *, split: bool = False, rest: bool = True) -> list[Coupling]:
+    """What `couple` gives for each of several isolated fractions of one cost matrix.
+
+    With equal widths, the fused pairs of all fractions come from one run of `partial_assignments`; with unequal widths
+    every fraction is solved by itself.
+
+    Args:
+        cost: (n × m) cost of fusing two channels.
+        alphas: isolated fractions, each 0 … 1, in any order.
+        split: as for `couple`.
+        rest: as for `couple`.
+
+    Returns:
+        one coupling for every alpha.
     """
     n, m = cost.shape
     cost = np.asarray(cost, np.float64)
-    if n == m:
-        return _pairs(cost, fused_count(n, alpha))
+    if n != m:
+        return [_transported(cost, alpha, split) for alpha in alphas]
+    counts = [fused_count(n, alpha) for alpha in alphas]
+    sizes = sorted(set(counts))
+    found = {k: _paired(cost, fused, rest) for k, fused in zip(sizes, partial_assignments(cost, sizes), strict=True)}
+    return [found[k] for k in counts]
+
+
+def _transported(cost: Floats, alpha: float, split: bool) -> Coupling:
+    """The coupling of unequally many channels."""
+    n, m = cost.shape
     a, b = np.full(n, 1 / n), np.full(m, 1 / m)
     fused = partial_coupling(cost, a, b, 1 - alpha)
     if split:
@@ -42,18 +73,19 @@ def couple(cost: Floats, alpha: float, *, split: bool = False) -> Coupling:
     cols = _heaviest(fused.T, cost.T, fused_count(m, alpha))
     if not (rows.any() and cols.any()):
         rows[:], cols[:] = False, False
-    share = rows.mean() / max(cols.sum(), 1)
-    whole = _rest(cost, np.where(rows, a, 0), np.where(cols, share, 0))
+    col_mass = rows.mean() / max(cols.sum(), 1)
+    whole = _rest(cost, np.where(rows, a, 0), np.where(cols, col_mass, 0))
     free = ~cols if not cols.all() else cols
     rest = _rest(cost, np.where(rows, 0, a), np.where(free, 1.0, 0))
-    return _joined(whole, rest, a, np.where(cols, share, b))
+    return _joined(whole, rest, a, np.where(cols, col_mass, b))
 
 
-def _pairs(cost: Floats, k: int) -> Coupling:
-    rows, cols = partial_assignment(cost, k)
+def _paired(cost: Floats, matching: Matching, rest: bool) -> Coupling:
+    """The coupling of equally many channels whose fused pairs are known; `rest`: pair the others by their cost."""
+    rows, cols = matching
     n = len(cost)
     rest_rows, rest_cols = _others(rows, n), _others(cols, n)
-    if len(rest_rows):
+    if rest and len(rest_rows):
         r, c = assignment(cost[np.ix_(rest_rows, rest_cols)])
         rest_rows, rest_cols = rest_rows[r], rest_cols[c]
     fused = np.arange(n) < len(rows)

@@ -31,7 +31,8 @@ def partial_assignments(cost: Floats, sizes: Sequence[int]) -> list[Matching]:
 
     A cheapest matching of k pairs becomes one of k + 1 pairs along one alternating path, so all sizes lie on one way
     from the empty to the full matching. The last steps of it are the longest: to leave a few rows alone costs far
-    less time than to match all of them. Sizes need not be sorted, and a matching need not be part of a larger one.
+    less time than to match all of them, and that is left to SciPy. Sizes need not be sorted, a matching need not be
+    part of a larger one, and among equally cheap ones each is the one that its size alone would give.
 
     Args:
         cost: (n × m), finite.
@@ -42,12 +43,14 @@ def partial_assignments(cost: Floats, sizes: Sequence[int]) -> list[Matching]:
     """
     cost = np.require(cost, np.float64, ["C", "W"])  # never written; to Numba a read-only array is another type
     _check(cost, sizes)
-    if set(sizes) <= {0, min(cost.shape)}:
-        return [assignment(cost) if k else _pairs(np.empty(0, np.int64)) for k in sizes]
-    from ._augment import matchings  # loads Numba
+    none, full = 0, min(cost.shape)
+    found = {none: _pairs(np.empty(0, np.int64))}
+    if full in sizes:
+        found[full] = assignment(cost)
+    if steps := sorted(set(sizes) - {none, full}):
+        from ._augment import matchings  # loads Numba
 
-    steps = np.unique(np.asarray(sizes, np.int64))
-    found = dict(zip(steps.tolist(), map(_pairs, matchings(cost, steps)), strict=True))
+        found.update(zip(steps, map(_pairs, matchings(cost, np.asarray(steps, np.int64))), strict=True))
     return [found[k] for k in sizes]
 
 
