@@ -35,7 +35,3 @@ class CheckpointError(FusionError):
 
 class VerificationError(FusionError):
     """A result did not pass the library's own check."""
-
-
-class StudyError(FusionError):
-    """Part of a study failed, or its results cannot be read or written."""

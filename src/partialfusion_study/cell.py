@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from partialfusion.errors import StudyError
+from .errors import StudyError
 
 
 class Cell(Protocol):

@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
-from partialfusion.errors import OptionError, StudyError
+import partialfusion as pf
+from partialfusion.errors import OptionError
 
 from .cell import cores
+from .errors import StudyError
 
 log = logging.getLogger(__name__)
 
@@ -244,6 +246,4 @@ def _greet(client: Any, address: str) -> None:
 
 
 def _version() -> str:
-    from partialfusion.core.version import __version__
-
-    return f"partialfusion {__version__}"
+    return f"partialfusion {pf.__version__}"

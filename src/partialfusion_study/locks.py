@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from partialfusion.errors import StudyError
+from .errors import StudyError
 
 
 @contextmanager

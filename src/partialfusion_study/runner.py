@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from partialfusion.core.progress import ProgressCallback, reporting
-from partialfusion.errors import StudyError
 
 from .cell import Cell, Record, compute, describe, key
+from .errors import StudyError
 from .executors import executor as executor
 from .store import Store
 

@@ -56,7 +56,7 @@ def _mnist(labels: Tensor, share: Share) -> Tensor:
 def _cifar(labels: Tensor, share: Share) -> Tensor:
     chosen = []
     for k, index in enumerate(_by_class(labels, HELD_SEED)):
-        own, others = index[HELD : HELD + LARGE], index[len(index) - SMALL :]
+        own, others = index[HELD : HELD + LARGE], index[max(HELD, len(index) - SMALL) :]
         parts = {"all": index[HELD:], "even": others if k % 2 else own, "odd": own if k % 2 else others}
         chosen.append(parts[share.part])
     return torch.cat(chosen)

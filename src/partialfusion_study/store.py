@@ -11,9 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from partialfusion.errors import StudyError
-
 from .cell import Cell, Record, describe, key, kind, plain, text
+from .errors import StudyError
 from .locks import held
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from partialfusion.api import trace
-from partialfusion.blueprint import Blueprint
+import partialfusion as pf
 from partialfusion.io.files import SUFFIX, reading, replacing, write_tensors
 
 from .cell import config, key
@@ -23,7 +22,7 @@ from .training import build, device, train
 
 log = logging.getLogger(__name__)
 
-ZOO = Path(__file__).parents[3] / "zoo"  # of a checkout; an installed package has none
+ZOO = Path(__file__).parents[2] / "zoo"  # of a checkout; an installed package has none
 
 
 @lru_cache(maxsize=16)
@@ -41,9 +40,9 @@ def trained(recipe: Training) -> nn.Module:
 
 
 @lru_cache(maxsize=16)
-def blueprint(recipe: Training) -> Blueprint:
+def blueprint(recipe: Training) -> pf.Blueprint:
     """The blueprint of a recipe's network, traced and checked once per process."""
-    return trace(trained(recipe), example(recipe))
+    return pf.trace(trained(recipe), example(recipe))
 
 
 def example(recipe: Training) -> Tensor:

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
+import partialfusion as pf
 from partialfusion.core.literals import Align, Features, MethodName, Site
-from partialfusion.fusing.pruning import Cluster, Magnitude, PruningMethod, Zip
-from partialfusion.fusing.pruning.methods import Importance, Solver
 
 from .data import DataName, normalised
+from .internals import Importance, Solver
 from .samples import sample
 
 
@@ -49,12 +49,12 @@ class Way:
             "progress": False,
         }
 
-    def _method(self) -> MethodName | PruningMethod:
+    def _method(self) -> MethodName | pf.Cluster | pf.Magnitude | pf.Zip:
         if self.method == "cluster":
-            return Cluster(self.solver, restarts=self.restarts, workers=1)
+            return pf.Cluster(self.solver, restarts=self.restarts, workers=1)
         if self.method in ("magnitude", "magnitude+ot"):
-            return Magnitude(self.by, transport=self.method == "magnitude+ot")
-        return Zip() if self.method == "zip" else self.method
+            return pf.Magnitude(self.by, transport=self.method == "magnitude+ot")
+        return pf.Zip() if self.method == "zip" else self.method
 
 
 def batches(data: DataName, seed: int, count: int) -> Iterable[Tensor]:

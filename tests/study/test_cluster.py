@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from partialfusion.errors import StudyError
+from partialfusion_study.errors import StudyError
 from partialfusion_study.executors import _greet
 from partialfusion_study.runner import executor, run
 from partialfusion_study.store import Store

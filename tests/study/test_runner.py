@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from partialfusion.errors import OptionError, StudyError
+from partialfusion.errors import OptionError
 from partialfusion_study.cell import compute, key
+from partialfusion_study.errors import StudyError
 from partialfusion_study.executors import Inline
 from partialfusion_study.runner import executor, run
 from partialfusion_study.store import Store

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from partialfusion_study import samples
 from partialfusion_study import trained as store
 from partialfusion_study.cell import key
-from partialfusion_study.data import load
+from partialfusion_study.data import DataSet, Images, load
+from partialfusion_study.experiments.settings import resnet_pairs, split_resnet_pairs, vgg_pairs
 from partialfusion_study.recipes import Course, Share, Training, mlp_recipe, short_recipe
 from partialfusion_study.samples import DIGIT, HELD, part, sample, unseen
 from partialfusion_study.trained import checkpoint, trained
@@ -38,14 +42,27 @@ def test_specialist_and_generalist_share_out_the_images():
     assert rows(part(Share("mnist", "specialist", 4))) != rows(a)
 
 
-def test_held_out_images_of_cifar_are_in_no_training():
+@pytest.mark.parametrize("which", ["all", "even", "odd"])
+def test_held_out_images_of_cifar_are_in_no_training(which):
     held = rows(sample("cifar10", 0, 10 * HELD))
     assert len(held) == 10 * HELD
-    assert not held & rows(part(Share("cifar10", "all")))
-    even = part(Share("cifar10", "even"))
-    odd = part(Share("cifar10", "odd"))
-    assert not rows(even) & {r for r in rows(odd) if r in held}
+    assert not held & rows(part(Share("cifar10", which)))
     assert rows(sample("cifar10", 7, 100)) <= held
+
+
+def test_parts_of_the_published_cifar(monkeypatch):
+    """5,000 images of each class: 250 are held out, and the two models' parts share out the rest."""
+    number = torch.arange(50_000)
+    pixels = torch.stack([number // 256, number % 256], 1).to(torch.uint8)[:, :, None, None]
+    train_set = Images(pixels, number % 10)
+    monkeypatch.setattr(samples, "load", lambda name: DataSet(name, train_set, train_set))
+    held = rows(sample("cifar10", 0, 2500))
+    everything, even, odd = (part(Share("cifar10", p)) for p in ("all", "even", "odd"))
+    assert len(held) == 2500
+    assert torch.equal(even.labels.bincount(), torch.tensor([4600, 150] * 5))
+    assert torch.equal(odd.labels.bincount(), torch.tensor([150, 4600] * 5))
+    assert not rows(even) & rows(odd)
+    assert rows(even) | rows(odd) == rows(everything) == rows(train_set) - held
 
 
 def test_samples_have_as_many_of_each_class_and_depend_on_the_seed():
@@ -137,6 +154,12 @@ def test_the_zoo_comes_before_the_cache(monkeypatch, tmp_path):
     (tmp_path / path.name).write_bytes(path.read_bytes())
     monkeypatch.setattr(store, "ZOO", tmp_path)
     assert checkpoint(recipe) == tmp_path / path.name
+
+
+@pytest.mark.parametrize("pairs", [vgg_pairs, resnet_pairs, partial(resnet_pairs, hard=True), split_resnet_pairs])
+def test_the_zoo_holds_the_networks_of_the_committed_results(pairs):
+    for pair in pairs("usual"):
+        assert {checkpoint(recipe).parent for recipe in (pair.a, pair.b)} == {Path(__file__).parents[2] / "zoo"}
 
 
 def test_whatever_matters_is_in_the_key():

@@ -11,12 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from partialfusion.blocks import to_blocks
+import partialfusion as pf
 from partialfusion.blocks.turns import in_turns, medians
-from partialfusion.blueprint import Space, trace_labels
-from partialfusion.kernels import Coupling, Plan, merge
-from partialfusion.surgery import apply
 
+from ..internals import Coupling, apply, merge
 from ..networks import mlp
 
 
@@ -42,7 +40,7 @@ class Clock:
         x = torch.randn(self.batch, 784, generator=torch.Generator().manual_seed(0))
         a, b = (mlp(784, *[self.width] * 3, 10).eval() for _ in range(2))
         fused = fused_by_index([a, b], x, self.alpha)
-        dense, blocks = fused.model, to_blocks(fused)
+        dense, blocks = fused.model, pf.to_blocks(fused)
         functions = {
             "single": lambda: a(x),
             "ensemble": lambda: 0.5 * (a(x) + b(x)),
@@ -67,18 +65,18 @@ class IndexFused:
     """A fusion whose matching nobody looked for: timing needs the shapes only."""
 
     model: nn.Module
-    plan: Plan
-    layout: Mapping[str, Space]
+    plan: pf.Plan
+    layout: Mapping[str, pf.Space]
 
 
 def fused_by_index(models: Sequence[nn.Module], x: Tensor, alpha: float) -> IndexFused:
     """Two models fused channel by channel: of every elastic space all but the first share alpha of the channels."""
-    blueprint = trace_labels(models[-1], (x,))
+    blueprint = pf.trace(models[-1], x, check=False)
     reductions = {}
     for space in blueprint:
         index = np.arange(space.width)
         joined = index >= (round(alpha * space.width) if space.kind == "elastic" else 0)
         reductions[space.name] = merge([Coupling.of_pairs(index, index, joined)], (0.5, 0.5))
-    plan = Plan(reductions, (0.5, 0.5))
+    plan = pf.Plan(reductions, (0.5, 0.5))
     made = apply(models, [blueprint, blueprint], plan, (x,))
     return IndexFused(made.model.eval(), plan, made.layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from partialfusion import api
+import partialfusion as pf
 
 from ..recipes import Training
 from ..samples import unseen
@@ -39,7 +39,7 @@ class Compress:
 
     def run(self) -> dict[str, Any]:
         data = self.model.share.data
-        result = api.prune(
+        result = pf.prune(
             trained(self.model),
             example(self.model),
             keep=self.keep,

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from partialfusion.blocks.freeze import freeze_zeros
-from partialfusion.surgery.widen import widen_net2net, widen_random
+import partialfusion as pf
 
 from ..recipes import Course, Pair, Training
 from ..samples import sample, unseen
@@ -58,7 +57,7 @@ class FineTune:
         if self.start == "fusion":
             result = merged(self.pair, self.way, self.alpha, self.share, seed=self.seed)
             model = result.model
-            freeze_zeros(result)
+            pf.freeze_zeros(result)
         else:
             model = self._widened()
         before = accuracy(model, test)
@@ -73,5 +72,5 @@ class FineTune:
             return copy.deepcopy(trained(source))
         model, x = trained(source), example(source)
         if self.start == "random":
-            return widen_random(model, x, widths, seed=self.seed, blueprint=plan)
-        return widen_net2net(model, x, widths, seed=self.seed, noise=self.noise, blueprint=plan)
+            return pf.widen_random(model, x, widths, seed=self.seed, blueprint=plan)
+        return pf.widen_net2net(model, x, widths, seed=self.seed, noise=self.noise, blueprint=plan)

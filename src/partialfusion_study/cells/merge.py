@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from partialfusion import api
+import partialfusion as pf
 from partialfusion.core.literals import Alpha
-from partialfusion.fusing.result import Fusion
 
 from ..recipes import Pair, Training
 from ..samples import unseen
@@ -54,15 +53,17 @@ class Merge:
         }
 
 
-def merged(pair: Pair, way: Way, alpha: float, share: float, *, fixed: tuple[str, ...] = (), seed: int = 0) -> Fusion:
+def merged(
+    pair: Pair, way: Way, alpha: float, share: float, *, fixed: tuple[str, ...] = (), seed: int = 0
+) -> pf.Fusion:
     """The fusion of a pair."""
     sizes: Alpha | None = {**dict.fromkeys(fixed, 1.0), "*": alpha} if fixed else alpha
     return fused(pair, way, seed, alpha=sizes, mix=(1.0 - share, share))
 
 
-def fused(pair: Pair, way: Way, seed: int, **options: Any) -> Fusion:
+def fused(pair: Pair, way: Way, seed: int, **options: Any) -> pf.Fusion:
     """A pair fused in some way; the size, the mix and what else there is are options of `fuse`."""
-    result = api.fuse(
+    result = pf.fuse(
         [trained(pair.a), trained(pair.b)],
         example(pair.b),
         align=way.align,
@@ -74,7 +75,7 @@ def fused(pair: Pair, way: Way, seed: int, **options: Any) -> Fusion:
     return uninterrupted(result, way)
 
 
-def uninterrupted(result: Fusion, way: Way) -> Fusion:
+def uninterrupted(result: pf.Fusion, way: Way) -> pf.Fusion:
     """A search that Ctrl-C ended early is no result of a cell."""
     if way.method == "cluster" and not result.plan.converged:
         raise KeyboardInterrupt
