@@ -77,16 +77,16 @@ def test_factory_draws_from_its_own_seed(folder: Path) -> None:
         ("factories_exit:f", "importing factories_exit failed: SystemExit"),
         ("factories_for_tests:god", "has no 'god'; did you mean good"),
         ("factories_for_tests:number.x", "has no 'number.x'"),
-        ("factories_for_tests:number", "is a int"),
-        ("factories_for_tests:raises", "RuntimeError: no luck today. It is called without arguments"),
+        ("factories_for_tests:number", "is of type int"),
+        ("factories_for_tests:raises", "RuntimeError: no luck today. It was called without arguments"),
         ("factories_for_tests:leaves", "failed: SystemExit"),
         ("factories_for_tests:wants", "width"),
         ("factories_for_tests:text", "returned a str"),
         (".relative:good", "factory '.relative:good'"),
-        ("factories_for_tests:wants,8", "are no arguments"),
-        ("factories_for_tests:wants,width=open('x')", "are no arguments"),
-        ("factories_for_tests:wants,width=", "are no arguments"),
-        ("factories_for_tests:wants,size=8", "It is called with {'size': 8}"),
+        ("factories_for_tests:wants,8", "are not arguments"),
+        ("factories_for_tests:wants,width=open('x')", "are not arguments"),
+        ("factories_for_tests:wants,width=", "are not arguments"),
+        ("factories_for_tests:wants,size=8", "It was called with {'size': 8}"),
     ],
 )
 def test_bad_factories(folder: Path, spec: str, match: str) -> None:
@@ -175,7 +175,7 @@ def test_catalogue_that_does_not_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "timm", raising=False)
-    with pytest.raises(OptionError, match="is installed and cannot be imported .*nms.*build that fits your PyTorch"):
+    with pytest.raises(OptionError, match="is installed but cannot be imported .*nms.*build that fits your PyTorch"):
         build("timm:resnet18")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.io.resave import resave
+from partialfusion.io.storage import resave
 from partialfusion.io.stored import open_stored
 
 X = torch.ones(2, 6)

@@ -1,4 +1,4 @@
-"""Checkpoint files: weights from and to safetensors or torch files.
+"""Checkpoints: weights read from and written to safetensors or torch files.
 
 Code in a pickled file is never run.
 """
@@ -16,7 +16,6 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from ..core.modules import canonical_names, first_line, named_tensors
 from ..core.text import shorten
@@ -26,15 +25,16 @@ from ..surgery.resize import resized
 from .factories import build
 from .files import SUFFIX as SAFE
 from .files import StrPath, check_target, existing, replacing, write_tensors
+from .fit import check_kind, check_memory, differences
 from .header import RECORD
 from .storage import load, load_dense, narrowed, save
 
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
-WRAPPERS = re.compile(r"(?:module\.|_orig_mod\.)*")  # of DataParallel and torch.compile
+WRAPPERS = re.compile(r"(?:module\.|_orig_mod\.)*")  # prefixes that DataParallel and torch.compile put before names
 
 
 def load_model(spec: str, path: StrPath, *, seed: int = 0) -> nn.Module:
-    """A factory's model with the weights of a file; a file that `save` wrote sets the widths too."""
+    """The model that a factory builds, with the weights of a file; a file that `save` wrote also sets the widths."""
     model = build(spec, seed=seed)
     if is_stored(path):
         return load(path, into=model)
@@ -46,7 +46,7 @@ def load_state(path: StrPath) -> dict[str, Tensor]:
     """Name → tensor on the CPU, from a .safetensors file or a torch file of tensors.
 
     A torch file holds a state dict, or a dict with one under "state_dict" or "model". Prefixes that
-    DataParallel and torch.compile put before every name are dropped. Of a fusion, the zero blocks are filled in.
+    DataParallel and torch.compile put before every name are dropped. The tensors of a stored fusion are returned dense.
     """
     path = existing(path)
     if is_stored(path):
@@ -54,75 +54,80 @@ def load_state(path: StrPath) -> dict[str, Tensor]:
     content = read_safetensors(path) if path.suffix == SAFE else read_torch(path)
     state = _state_within(content)
     if not state:
-        held = f"a {type(content).__name__}"
+        kind = f"a {type(content).__name__}"
         if isinstance(content, Mapping):
-            held += f" with {shorten([str(key) for key in content]) or 'nothing in it'}"
+            kind += f" with {shorten([str(key) for key in content]) or 'nothing in it'}"
         raise CheckpointError(
-            f"{path} is not a checkpoint: it holds {held}, not a dict of names and tensors; save model.state_dict()"
+            f"{path} is not a checkpoint: it holds {kind}, not a dict of names and tensors; save model.state_dict()"
         )
     prefix = _wrapper(state)
     return {name.removeprefix(prefix): tensor for name, tensor in state.items()}
 
 
 def load_into(model: nn.Module, path: StrPath) -> None:
-    """Load a checkpoint into a model of its names and shapes; the model is as it was where that fails."""
-    _check_memory(model, path)
+    """Load a checkpoint into a model with the same names and shapes; if that fails, the model is left unchanged."""
+    check_memory(model, path)
     _fill(model, _fitted(load_state(path), model), path)
 
 
 def _fill(model: nn.Module, state: Mapping[str, Tensor], path: StrPath) -> None:
-    """PyTorch judges what fits, for modules may rename or complete what older versions saved."""
-    own = model.state_dict()
-    _check_numbers(state, own, path)
-    before = {name: tensor.clone() for name, tensor in own.items() if isinstance(tensor, Tensor)}
+    """PyTorch decides what fits, because modules may rename or complete what older versions saved."""
+    target = model.state_dict()
+    for name, tensor in state.items():
+        if isinstance(target.get(name), Tensor):
+            remedy = "load the checkpoint of the original floating-point model"
+            check_kind(path, name, tensor, target[name], remedy=remedy)
+    before = {name: tensor.clone() for name, tensor in target.items() if isinstance(tensor, Tensor)}
     try:
         model.load_state_dict(state)
     except Exception as error:
         with torch.no_grad():
             for name, tensor in before.items():
-                own[name].copy_(tensor)
-        raise CheckpointError(_difference(state, own, path, type(model).__name__, error)) from error
+                target[name].copy_(tensor)
+        raise CheckpointError(_mismatch(state, target, path, type(model).__name__, error)) from error
 
 
 def load_fused(model: nn.Module, path: StrPath) -> nn.Module:
-    """A copy of a model with the widths and weights of a file, as a fusion wrote it; the model itself stays.
+    """A copy of a model with the widths and weights of a fused model in a file.
 
     Args:
-        model: of the class that was fused, of any widths.
-        path: what `save` wrote, or the state dict of the fused model.
+        model: an instance of the class that was fused, with any widths; it is not changed.
+        path: a file that `save` wrote, or one with the state dict of the fused model.
     """
     if is_stored(path):
         return load(path, into=model)
-    _check_memory(model, path)
-    state = _fitted(load_state(path), model)
-    own, name = model.state_dict(), type(model).__name__
-    if state.keys() != own.keys() or any(state[n].ndim != own[n].ndim for n in own):
-        raise CheckpointError(_difference(state, own, path, name))
+    check_memory(model, path)
+    state, target = _fitted(load_state(path), model), model.state_dict()
+    if state.keys() != target.keys() or any(state[n].ndim != target[n].ndim for n in target):
+        raise CheckpointError(_mismatch(state, target, path, type(model).__name__))
     tensors = named_tensors(model)
     result = resized(model, {n: tuple(state.get(n, t).shape) for n, t in tensors.items()})
     with torch.no_grad():
-        for n, target in named_tensors(result).items():
+        for n, tensor in named_tensors(result).items():
             if n not in state:
-                target.copy_(tensors[n])
+                tensor.copy_(tensors[n])
     _fill(result, state, path)
     return result
 
 
 def save_state(model: nn.Module, path: StrPath, *, dtype: torch.dtype | None = None) -> None:
-    """Write a model's state dict, whole or not at all, as safetensors or as a torch file by the suffix.
+    """Write a model's state dict, completely or not at all; the suffix decides between safetensors and a torch file.
 
     Tied tensors are written under all their names, so that the file loads like any other.
 
     Args:
         model: any module.
-        path: ends in .safetensors, or in .pt, .pth, .bin or .ckpt.
-        dtype: store parameters that are wider than this in it; buffers keep their precision.
+        path: the file to write; its name ends in .safetensors, or in .pt, .pth, .bin or .ckpt.
+        dtype: the precision for parameters that are wider; buffers keep theirs.
     """
     path = check_writable(path)
     state = model.state_dict()
-    odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
-    if odd:
-        raise CheckpointError(f"{path} cannot be written: {shorten(odd)} of the state dict is not a tensor")
+    others = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if others:
+        raise CheckpointError(
+            f"{path} cannot be written: the state dict holds values that are not tensors ({shorten(others)}); write "
+            "it with torch.save"
+        )
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     state = {
         name: narrowed(name, tensor.detach(), dtype if name in parameters else None).cpu()
@@ -136,7 +141,13 @@ def save_state(model: nn.Module, path: StrPath, *, dtype: torch.dtype | None = N
 
 
 def save_fusion(fusion: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> None:
-    """Write a fusion: its non-zero blocks with plan and recipe as safetensors, or its state dict as a torch file."""
+    """Write a fusion: its non-zero blocks with plan and recipe as safetensors, or its state dict as a torch file.
+
+    Args:
+        fusion: what `fuse` or `prune` returned.
+        path: the file to write; the suffix decides.
+        dtype: the precision for parameters that are wider; buffers keep theirs.
+    """
     path = check_writable(path)
     if path.suffix == SAFE:
         save(fusion, path, dtype=dtype)
@@ -145,12 +156,12 @@ def save_fusion(fusion: Fusion, path: StrPath, *, dtype: torch.dtype | None = No
 
 
 def is_stored(path: StrPath) -> bool:
-    """Whether `save` wrote a file."""
+    """Whether a file was written by `save`."""
     return RECORD in load_metadata(path)
 
 
 def load_metadata(path: StrPath) -> dict[str, str]:
-    """What a safetensors file says of itself; nothing for a torch file."""
+    """The metadata of a safetensors file; empty for a torch file."""
     path = existing(path)
     if path.suffix != SAFE:
         return {}
@@ -162,11 +173,8 @@ def load_metadata(path: StrPath) -> dict[str, str]:
 
 
 def check_writable(path: StrPath, *, keep: Sequence[StrPath] = ()) -> Path:
-    """The path, or an error before any work is done: another kind of file, no folder, or a file to keep."""
-    path = Path(path)
-    if path.suffix not in (SAFE, *TORCH):
-        raise CheckpointError(f"{path} cannot be written: its name must end in {SAFE} or {', '.join(TORCH)}")
-    return check_target(path, keep=keep)
+    """The path of a checkpoint to write, or an error before any work is done; see `check_target`."""
+    return check_target(path, suffixes=(SAFE, *TORCH), keep=keep)
 
 
 def _broken(path: Path) -> str:
@@ -183,7 +191,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_torch(path: Path) -> Any:
-    """What a torch file holds; the restricted unpickler refuses all but tensors and plain containers.
+    """The content of a torch file; the restricted unpickler refuses all but tensors and plain containers.
 
     PyTorch's own messages advise loading without the restriction, so none of them is passed on.
     """
@@ -204,7 +212,7 @@ def read_torch(path: Path) -> Any:
 
 
 def _state_within(content: Any) -> dict[str, Tensor]:
-    """The state dict that an object is or holds; empty where there is none."""
+    """The state dict that an object is or holds; empty if there is none."""
     inner = [content.get(key) for key in ("state_dict", "model")] if isinstance(content, Mapping) else []
     for state in (content, *inner):
         if isinstance(state, Mapping) and state:
@@ -221,17 +229,8 @@ def _wrapper(names: Iterable[str]) -> str:
     return shortest if all(prefix.startswith(shortest) for prefix in prefixes) else ""
 
 
-def _check_memory(model: nn.Module, path: StrPath) -> None:
-    for name, tensor in named_tensors(model).items():
-        if tensor.is_meta or is_lazy(tensor):
-            raise CheckpointError(
-                f"{path} cannot be loaded into {type(model).__name__}: {name} has no memory yet (meta device "
-                "or lazy module); build the model on the CPU with its shapes set"
-            )
-
-
 def _fitted(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """The state under the model's names: a wrapper's prefix put back, tied tensors under all their names."""
+    """The state under the model's names: a wrapper's prefix is put back, tied tensors get all their names."""
     names = list(model.state_dict())
     prefix = _wrapper(names)
     state = {f"{prefix}{n}": tensor for n, tensor in state.items()}
@@ -241,50 +240,20 @@ def _fitted(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     return {**state, **tied}
 
 
-def _check_numbers(state: Mapping[str, Tensor], own: Mapping[str, Any], path: StrPath) -> None:
-    """Precision may differ; integers, quantised and complex numbers are no stand-in for real ones."""
-    for name, tensor in state.items():
-        mine = own.get(name)
-        if not isinstance(mine, Tensor):
-            continue
-        kinds = [(t.is_floating_point(), t.is_complex(), t.is_quantized) for t in (tensor, mine)]
-        if kinds[0] != kinds[1]:
-            raise CheckpointError(
-                f"{path} is of another model: {name} {_shape(tensor)} is {tensor.dtype} in the file and "
-                f"{mine.dtype} in the model; load the checkpoint of the original floating-point model"
-            )
-
-
-def _difference(
+def _mismatch(
     state: Mapping[str, Tensor],
-    own: Mapping[str, Any],
+    target: Mapping[str, Any],
     path: StrPath,
     model: str,
     error: Exception | None = None,
 ) -> str:
-    """One line on how a state dict differs from a model's."""
-    missing = [f"{n} {_shape(t)}" for n, t in own.items() if n not in state]
-    extra = [f"{n} {_shape(t)}" for n, t in state.items() if n not in own]
-    other = [
-        f"{n} {_shape(t)} in the file and {_shape(own[n])} in the model"
-        for n, t in state.items()
-        if n in own and _shape(t) != _shape(own[n])
-    ]
-    told = [
-        f"{what}: {shorten(found)}"
-        for what, found in (("it lacks", missing), ("it has more", extra), ("shapes differ", other))
-        if found
-    ]
-    if not told and error is not None:
-        told = [first_line(error)]
-    remedy = "build the model that the file was saved from"
-    if other and not missing and not extra:
+    """One line on how a state dict differs from a model's; where no difference shows, what PyTorch says."""
+    found = differences(state, target)
+    reason = first_line(error) if error is not None and not found else str(found)
+    remedy = "Build the model that the file was saved from"
+    if found.only_shapes:
         remedy = (
-            "name a factory that builds these widths (on the command line --factory for each model after the first), "
-            "or load it with pf.load where a fusion wrote it"
+            "Name a factory that builds these widths (on the command line --factory for each model after the first), "
+            "or load the file with pf.load if it is a saved fusion"
         )
-    return f"{path} is of another model than {model}: {'; '.join(told)}. {remedy[0].upper()}{remedy[1:]}"
-
-
-def _shape(tensor: object) -> str:
-    return str(tuple(tensor.shape)) if isinstance(tensor, Tensor) else type(tensor).__name__
+    return f"{path} is of another model than {model}: {reason}. {remedy}"

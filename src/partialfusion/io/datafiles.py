@@ -64,12 +64,12 @@ def load_labelled(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Ten
     if len(found) != len(likes) + 1:
         raise DataError(
             f"{path} holds {len(found)} tensor(s) ({shorten(list(found))}) where {len(likes)} input(s) and labels are "
-            "wanted: save them together, as with numpy.savez(file, x=…, labels=…)"
+            "expected: save them together, as with numpy.savez(file, x=…, labels=…)"
         )
     labels = found.pop(LABELS if LABELS in found else list(found)[-1])
     if labels.is_floating_point() or labels.is_complex():
         raise DataError(
-            f"{path} holds labels of type {labels.dtype} and shape {tuple(labels.shape)}: save class numbers"
+            f"{path} holds labels of type {labels.dtype} and shape {tuple(labels.shape)}: save class indices"
         )
     inputs = [_fitted(tensor, one, path) for tensor, one in zip(found.values(), likes, strict=True)]
     return _split([*inputs, labels.to(torch.int64)], batch_size, path)
@@ -77,7 +77,7 @@ def load_labelled(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Ten
 
 def _split(tensors: Sequence[Tensor], batch_size: int, path: StrPath) -> list[tuple[Tensor, ...]]:
     if batch_size < 1:
-        raise OptionError(f"batch size {batch_size}: a batch has at least one sample")
+        raise OptionError(f"batch size {batch_size}: a batch needs at least one sample")
     lengths = {len(x) if x.ndim else 0 for x in tensors}
     if len(lengths) > 1:
         raise DataError(f"{path} holds tensors of {sorted(lengths)} samples: all must have the same number")
@@ -89,9 +89,7 @@ def _fitted(tensor: Tensor, like: Tensor, path: StrPath) -> Tensor:
     if tensor.ndim == 0 or len(tensor) == 0:
         raise DataError(f"{path} holds no samples: its tensor has shape {tuple(tensor.shape)}")
     if tensor.is_floating_point() != like.is_floating_point():
-        raise DataError(
-            f"{path} holds {tensor.dtype} where the model takes {like.dtype}; save the data as the model is to see it"
-        )
+        raise DataError(f"{path} holds {tensor.dtype} where the model takes {like.dtype}; save the data in that type")
     return tensor.to(like.dtype)
 
 

@@ -25,7 +25,7 @@ CATALOGUES = {"timm": "timm.create_model", "torchvision": "torchvision.models.ge
 NAMING = {
     "factory": "name a function or class that returns the model, as package.module:factory, such as "
     "torchvision.models:resnet18, or as timm:NAME or torchvision:NAME",
-    "evaluate": "name a function of a model that gives a number, as package.module:function",
+    "evaluate": "name a function that takes a model and returns a number, as package.module:function",
 }
 
 
@@ -74,7 +74,7 @@ def _arguments(text: str, called: str) -> dict[str, Any]:
         }
     except (ValueError, SyntaxError, AssertionError):
         raise OptionError(
-            f"{called}: {text!r} are no arguments; write them as NAME=VALUE between commas, such as "
+            f"{called}: {text!r} are not arguments; write NAME=VALUE, separated by commas, such as "
             "timm:resnet18,num_classes=10"
         ) from None
 
@@ -96,15 +96,15 @@ def build(text: str, *, seed: int = 0) -> nn.Module:
         except (Exception, SystemExit) as error:
             how = f"with {Spec.of(text).arguments}" if "," in text else "without arguments"
             raise OptionError(
-                f"factory {text!r} failed: {first_line(error)}. It is called {how}; give what it needs after commas, "
-                "as NAME=VALUE, or wrap it in a function of your own"
+                f"factory {text!r} failed: {first_line(error)}. It was called {how}; give arguments after commas, as "
+                "NAME=VALUE, or wrap it in a function of your own"
             ) from error
     if not isinstance(model, nn.Module):
         raise OptionError(f"factory {text!r} returned a {type(model).__name__}, not a torch.nn.Module")
     return model
 
 
-def load_measure(text: str) -> Callable[[nn.Module], Any]:
+def load_evaluate_function(text: str) -> Callable[[nn.Module], Any]:
     """The function of a model that a text names, its arguments bound; what ends it is an error of its own."""
     spec = Spec.of(text, what="evaluate")
     found = _of_module(spec)
@@ -141,7 +141,7 @@ def _of_module(spec: Spec) -> Callable[..., object]:
             raise OptionError(f"{spec.called}: {spec.module} has no {spec.attribute!r}{near}")
         found = getattr(found, part)
     if not callable(found):
-        raise OptionError(f"{spec.called} is a {type(found).__name__}: {NAMING[spec.what]}")
+        raise OptionError(f"{spec.called} is of type {type(found).__name__}: {NAMING[spec.what]}")
     return found
 
 
@@ -156,7 +156,7 @@ def _of_catalogue(spec: Spec) -> Callable[..., object]:
         ) from error
     except Exception as error:  # a build for another PyTorch fails with RuntimeError
         raise OptionError(
-            f"{spec.called}: {spec.module} is installed and cannot be imported ({first_line(error)}): install a build "
+            f"{spec.called}: {spec.module} is installed but cannot be imported ({first_line(error)}): install a build "
             "that fits your PyTorch, or name package.module:factory"
         ) from error
     name = spec.attribute
@@ -193,6 +193,6 @@ def _import(name: str, called: str) -> object:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             raise OptionError(
-                f"{called}: there is no module {error.name!r}; install it, or run where it lies"
+                f"{called}: there is no module {error.name!r}; install it, or run from its directory"
             ) from error
         raise OptionError(f"{called}: importing {name} failed: {first_line(error)}") from error

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and the safetensors form of them."""
+"""Files that are written whole or not at all, and the safetensors format."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DTYPES = {
 
 
 def existing(path: StrPath) -> Path:
-    """The path of a file that can be read."""
+    """The path of a file that can be read and is not empty."""
     path = Path(path)
     if os.path.isdir(path):
         raise CheckpointError(f"{path} is a folder; name the file in it")
@@ -46,23 +46,25 @@ def existing(path: StrPath) -> Path:
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: there is no such file; check the name and the folder") from error
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {_told(error)}; check the name and the permissions") from error
+        raise CheckpointError(f"{path} cannot be read: {_reason(error)}; check the name and the permissions") from error
     if empty:
         raise CheckpointError(f"{path} is empty; save or copy it again")
     return path
 
 
-def writable(path: StrPath) -> Path:
-    """The path, or an error before any work is done."""
-    path = Path(path)
-    if path.suffix != SUFFIX:
-        raise CheckpointError(f"{path} cannot be written: its name must end in {SUFFIX}")
-    return check_target(path)
+def check_target(path: StrPath, *, suffixes: Sequence[str] = (), keep: Sequence[StrPath] = ()) -> Path:
+    """The path, or an error before any work is done, where `replacing` could not write a file there.
 
-
-def check_target(path: StrPath, *, keep: Sequence[StrPath] = ()) -> Path:
-    """The path of a file that `replacing` can write, or an error: a folder, nowhere to write, or a file to keep."""
+    Args:
+        path: the file to write.
+        suffixes: the suffixes that its name may have; any if none are given.
+        keep: files that must not be overwritten, such as the inputs.
+    """
     path = Path(path)
+    if suffixes and path.suffix not in suffixes:
+        *others, last = suffixes
+        allowed = f"{', '.join(others)} or {last}" if others else last
+        raise CheckpointError(f"{path} cannot be written: its name must end in {allowed}")
     if os.path.isdir(path):
         raise CheckpointError(f"{path} cannot be written: it is a folder; name a file in it")
     folder = os.path.dirname(os.path.realpath(path))
@@ -78,10 +80,10 @@ def check_target(path: StrPath, *, keep: Sequence[StrPath] = ()) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the path's place at the end, in one step, once it is whole and on the disk.
+    """A new file that replaces the path in one step, once it is complete and on the disk.
 
-    Until then it stands beside the path under a name of its own. Where writing fails it is removed; a process that is
-    killed leaves it behind, and it disturbs nobody.
+    Until then it has a temporary name in the same folder. It is removed if writing fails; a process that is killed
+    leaves it behind, where it does no harm.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
@@ -93,23 +95,23 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with suppress(FileNotFoundError):
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
-        _settle(target.parent)
+        _flush_folder(target.parent)
     except OSError as error:
         raise CheckpointError(
-            f"{path} cannot be written: {_told(error)}; free some space or choose another folder. What was there "
-            "before is untouched"
+            f"{path} cannot be written: {_reason(error)}; free some space or choose another folder. A file "
+            "that was there before is unchanged"
         ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def _told(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _settle(folder: Path) -> None:
-    """Make the new name last through a loss of power, where folders can be flushed."""
+def _flush_folder(folder: Path) -> None:
+    """Make the new name survive a power failure, on systems where folders can be flushed."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -119,13 +121,13 @@ def _settle(folder: Path) -> None:
 
 
 def write_tensors(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write the safetensors form: the length of the header, the header, the bytes of the tensors.
+    """Write the safetensors format: the length of the header, the header, the bytes of the tensors.
 
-    The library's own writer differs from version to version in where it writes and with which permissions; the form is
-    simple, and reading is the library's.
+    The writer of the safetensors package opens the file itself, with permissions that depend on its version; the
+    format is simple, and reading is left to the package.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # every tensor aligned
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # keeps every tensor aligned
     at = 0
     for name in order:
         tensor = tensors[name]
@@ -142,7 +144,7 @@ def write_tensors(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mappi
 
 @contextmanager
 def reading(path: Path) -> Iterator[Any]:
-    """A safetensors file, opened; what the library finds wrong with it is an error of this library."""
+    """A safetensors file, opened; what the safetensors package finds wrong with it becomes a CheckpointError."""
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             yield file

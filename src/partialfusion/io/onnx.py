@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..core.modules import as_inputs, at_rest, first_line, run, to_device_of
 from ..errors import CheckpointError, OptionError, TraceError, VerificationError
 from ..surgery.verify import TOLERANCE, deviation
+from .files import StrPath, check_target
 
 SUFFIX = ".onnx"
 Inputs = tuple[Any, ...]
@@ -26,7 +27,7 @@ Inputs = tuple[Any, ...]
 def export_onnx(
     model: nn.Module,
     example_inputs: Any,
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     check: bool = True,
     dynamic_batch: bool = True,
@@ -49,7 +50,7 @@ def export_onnx(
     """
     if not isinstance(model, nn.Module):
         raise OptionError(f"the model is a {type(model).__name__}: pass a module, such as result.model")
-    target = writable(Path(path))
+    target = writable(path)
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
         _need(package)
     inputs = as_inputs(example_inputs)
@@ -166,13 +167,6 @@ def _need(package: str) -> Any:
         ) from error
 
 
-def writable(path: Path) -> Path:
-    """The path, or an error before any work is done."""
-    if path.suffix != SUFFIX:
-        raise CheckpointError(f"{path} cannot be written: its name must end in {SUFFIX}")
-    if path.is_dir():
-        raise CheckpointError(f"{path} cannot be written: it is a folder; name a file in it")
-    folder = path.absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise CheckpointError(f"{path} cannot be written: {folder} is no folder that can be written to; choose another")
-    return path
+def writable(path: StrPath) -> Path:
+    """The path of an ONNX file to write, or an error before any work is done; see `check_target`."""
+    return check_target(path, suffixes=(SUFFIX,))

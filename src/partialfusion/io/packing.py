@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,10 +29,10 @@ class Packing:
     """How a tensor of the fused model becomes what is stored of it, and back.
 
     Attributes:
-        shape: of the tensor in the fused model.
-        elastic: the axes whose length depends on the width of elastic spaces; an instance of the same class may be
-            narrower or wider there.
-        reach: which models reach its entries; empty where the tensor is stored whole.
+        shape: the shape of the tensor in the fused model.
+        elastic: the axes whose length depends on the width of elastic spaces; another instance of the same class may
+            be narrower or wider there.
+        support: for every axis, which models write its positions; empty if the tensor is stored whole.
     """
 
     shape: tuple[int, ...]
@@ -41,10 +41,10 @@ class Packing:
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
-        """The boxes that hold every entry that can differ from zero, each once.
+        """The boxes that together hold every entry that can differ from zero exactly once.
 
-        With two models and ordered channels a matrix has three: the rows of one model with the columns it reads, the
-        fused rows with all columns, the rows of the other model with the columns it reads.
+        With two models and ordered channels a matrix has three: the rows of one model with the columns they read, the
+        fused rows with all columns, the rows of the other model with the columns they read.
         """
         support = self.support or (None,) * len(self.shape)
         models = next((len(table[0]) for table in support if table is not None and len(table)), 1)
@@ -52,7 +52,7 @@ class Packing:
 
     @cached_property
     def size(self) -> int:
-        """How many entries are stored."""
+        """The number of entries that are stored."""
         return sum(math.prod(len(positions) for positions in box) for box in self.boxes)
 
     @property
@@ -79,39 +79,52 @@ class Packing:
             at += math.prod(shape)
 
 
-def packed(
+def plan_packings(
     tensors: Mapping[str, Tensor], *, blueprint: Blueprint, layout: Mapping[str, Space], plan: Plan
-) -> Iterator[tuple[str, Packing, Tensor]]:
-    """For every tensor of a fused model its name, how it is stored, and what is stored of it.
-
-    A tensor that has come to hold numbers where no model reaches (it was trained without a mask, or edited) is stored
-    whole: what is saved is what is loaded, but for the sign of zeros in zero blocks.
+) -> dict[str, Packing]:
+    """Name → how the plan lets a tensor of the fused model be stored.
 
     Args:
-        tensors: of the fused model.
-        blueprint: of the last source, which tells the elastic spaces.
-        layout: where the units of every space sit in the fused model.
+        tensors: name → parameter or buffer of the fused model; only shapes matter.
+        blueprint: the blueprint of the last source, which says which spaces are elastic.
+        layout: where the units of every space are in the fused model.
         plan: which model writes which unit.
     """
-    found = parameter_supports({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan)
-    filled = []
+    supports = parameter_supports({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan)
+    packings = {}
     for name, tensor in tensors.items():
         bound = blueprint.axes.get(name, {})
         elastic = tuple(sorted(axis for axis in bound if any(s.kind == "elastic" for s, _ in bound[axis])))
-        blocks = Packing(tuple(tensor.shape), elastic, found[name])
-        stored = blocks.pack(tensor)
+        packings[name] = Packing(tuple(tensor.shape), elastic, supports[name])
+    return packings
+
+
+def packed(packings: Mapping[str, Packing], tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Packing, Tensor]]:
+    """For every tensor of a fused model its name, how it is stored, and what is stored of it.
+
+    A tensor is stored whole if it has no zero blocks, or if they hold numbers by now (it was trained without a mask,
+    or edited): what is saved is what is loaded, except for the sign of zeros in zero blocks.
+
+    Args:
+        packings: name → how the tensor may be stored.
+        tensors: name → parameter or buffer of the fused model.
+    """
+    filled = []
+    for name, tensor in tensors.items():
+        how = packings[name]
+        stored = how.pack(tensor)
         if stored.numel() < tensor.numel():
             if int(stored.count_nonzero()) == int(tensor.count_nonzero()):
-                yield name, blocks, stored
+                yield name, how, stored
                 continue
             filled.append(name)
-        yield name, Packing(tuple(tensor.shape), elastic), tensor
+        yield name, replace(how, support=()), tensor
     if filled:
         log.warning("%s hold numbers where a fusion leaves zeros: stored whole", shorten(filled))
 
 
 def _boxes(shape: Sequence[int], support: Sequence[Bools | None], models: Bools) -> Iterator[Box]:
-    """The boxes of the axes given, for entries that on the axes before have these models in common."""
+    """The boxes of the given axes, for entries whose positions on the axes before have these models in common."""
     if not shape:
         yield ()
         return
@@ -122,9 +135,9 @@ def _boxes(shape: Sequence[int], support: Sequence[Bools | None], models: Bools)
 
 
 def _groups(length: int, table: Bools | None, models: Bools, last: bool) -> Iterator[tuple[Ints, Bools]]:
-    """Positions of an axis by the models they still have in common, in the order of their first position.
+    """Positions of an axis, grouped by the models they still have in common, in the order of their first position.
 
-    On the last axis that tells models apart it matters only whether there is one.
+    On the last axis that distinguishes models, only whether a model is left matters, not which.
     """
     if table is None:
         yield np.arange(length), models
@@ -139,14 +152,17 @@ def _groups(length: int, table: Bools | None, models: Bools, last: bool) -> Iter
 
 
 def _place(box: Box) -> tuple[Any, ...]:
-    """The index of a box: slices where all its positions are contiguous, which takes no copy."""
+    """The index of a box: slices where all its positions are contiguous, which copies nothing."""
     if all(len(p) and int(p[-1]) - int(p[0]) + 1 == len(p) for p in box):
         return tuple(slice(int(p[0]), int(p[-1]) + 1) for p in box)
     return tuple(torch.from_numpy(positions) for positions in np.ix_(*box))
 
 
 def to_record(packings: Mapping[str, Packing]) -> dict[str, Any]:
-    """Packings as values that JSON can hold; tables that occur on several axes are written once."""
+    """Packings as JSON values; a support table that occurs on several axes is written once.
+
+    The file format calls the support of a tensor its "reach".
+    """
     tables: dict[tuple[int, str], int] = {}
 
     def number(table: Bools | None) -> int | None:
@@ -163,7 +179,7 @@ def to_record(packings: Mapping[str, Packing]) -> dict[str, Any]:
 
 
 def from_record(record: Mapping[str, Any], models: int) -> dict[str, Packing]:
-    """The packings of a record; raises KeyError, TypeError, IndexError or ValueError where that is none."""
+    """The packings of a record; raises KeyError, TypeError, IndexError or ValueError if it is malformed."""
     tables = [_table(text, models) for text in record["tables"]]
     found = {}
     for name, entry in record["tensors"].items():

@@ -1,4 +1,4 @@
-"""Fused models in files: only what is not zero is stored, with the plan and where it all came from.
+"""Stored fusions: a fused model in a file without its zero blocks, with the plan and where it came from.
 
 A file is safetensors. Every parameter and buffer of the fused model is one tensor under its name: whole, or, where
 blocks of it are zero, the entries of the other blocks one after the other. The header holds the plan, the
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from ..core.modules import first_line, named_tensors
-from ..core.text import shorten
+from ..core.version import __version__
 from ..errors import CheckpointError, OptionError
 from ..fusing.validation import check_result
 from ..kernels import Plan
 from ..surgery.apply import target_shapes
 from ..surgery.resize import resized
 from .digest import Digest, digest, state_digest
-from .files import DTYPES, StrPath, existing, reading, replacing, writable, write_tensors
-from .header import Source, Stored, damaged, from_metadata, to_metadata
-from .packing import Packing, packed
+from .files import DTYPES, SUFFIX, StrPath, check_target, existing, reading, replacing, write_tensors
+from .fit import check_kind, check_memory, differences
+from .header import Integers, Source, Stored, damaged, from_metadata, to_metadata
+from .packing import Packing, packed, plan_packings
 
 if TYPE_CHECKING:
     from ..fusing.result import Fusion
@@ -38,43 +38,114 @@ NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> None:
-    """Write a fusion to a file, whole or not at all: until all of it is on the disk, an older file stays.
+    """Write a fusion to a file, completely or not at all: an older file stays until the new one is on the disk.
 
-    From about a million parameters on the file has the size of the effective parameters, within two per cent; smaller
-    models pay for a header of some kilobytes.
+    From about a million parameters on, the file has the size of the effective parameters, within two per cent; for
+    smaller models the header of some kilobytes counts too.
 
     Args:
-        result: what `fuse` returned; its model may have been trained since. Parameters that have come to hold
-            numbers in their zero blocks are stored whole.
-        path: ends in .safetensors.
-        dtype: store parameters that are wider than this in it: torch.float16, torch.bfloat16 or torch.float32.
-            Buffers, such as statistics of batch norms, keep their precision: they are small, and matter.
+        result: what `fuse` or `prune` returned; its model may have been trained since. Parameters whose zero blocks
+            hold numbers by now are stored whole.
+        path: the file to write; its name ends in .safetensors.
+        dtype: the precision for parameters that are wider: torch.float16, torch.bfloat16 or torch.float32. Buffers,
+            such as the statistics of batch norms, keep theirs: they are small, and sensitive.
     """
     check_result(result)
-    path = writable(path)
+    path = check_target(path, suffixes=(SUFFIX,))
     if dtype is not None and dtype not in NARROW:
         raise OptionError(f"dtype={dtype} is not known: choose one of {', '.join(map(str, NARROW))}, or None")
-    tensors = _tensors(result)
-    packings: dict[str, Packing] = {}
+    tensors = _tensors(
+        result.model,
+        target_shapes(result.blueprint, result.plan),
+        "the plan: the model was changed after it was fused; save it before changing its modules, or save its state "
+        "dict",
+    )
+    _write(
+        path,
+        tensors,
+        plan_packings(tensors, blueprint=result.blueprint, layout=result.layout, plan=result.plan),
+        dtype,
+        model=type(result.model).__name__,
+        recipe=asdict(result.recipe),
+        sources=tuple(Source(type(m).__name__, state_digest(m)) for m in result.sources),
+        plan=result.plan,
+        integers=_integers(result.model),
+    )
+
+
+def resave(stored: Stored, model: nn.Module, path: StrPath, *, dtype: torch.dtype | None = None) -> None:
+    """Write a fused model again with the plan, recipe and sources of an earlier file, completely or not at all.
+
+    Args:
+        stored: what `inspect` returned for the earlier file.
+        model: a model with the shapes in that file, such as the fused model after training. Parameters whose zero
+            blocks hold numbers by now are stored whole.
+        path: the file to write; its name ends in .safetensors.
+        dtype: the precision for parameters that are wider; buffers keep theirs.
+    """
+    path = check_target(path, suffixes=(SUFFIX,))
+    tensors = _tensors(
+        model,
+        {name: how.shape for name, how in stored.packings.items()},
+        "the fusion whose plan is used: pass the file that the model was loaded from",
+    )
+    _write(
+        path,
+        tensors,
+        stored.packings,
+        dtype,
+        model=stored.model,
+        recipe=stored.recipe,
+        sources=stored.sources,
+        plan=stored.plan,
+        integers=stored.integers,
+    )
+
+
+def _write(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    packings: Mapping[str, Packing],
+    dtype: torch.dtype | None,
+    *,
+    model: str,
+    recipe: Mapping[str, Any],
+    sources: tuple[Source, ...],
+    plan: Plan,
+    integers: Integers,
+) -> None:
+    """Pack the tensors, narrow the parameters among them, and write them with their header."""
+    used: dict[str, Packing] = {}
     contents: dict[str, Tensor] = {}
     with torch.no_grad():
-        found = packed(tensors, blueprint=result.blueprint, layout=result.layout, plan=result.plan)
-        for name, how, stored in found:
-            packings[name] = how
-            narrow = dtype if isinstance(tensors[name], nn.Parameter) else None
-            contents[name] = narrowed(name, stored.detach(), narrow)
-    header = _header(result, packings, contents, dtype)
+        for name, how, content in packed(packings, tensors):
+            used[name] = how
+            contents[name] = narrowed(
+                name, content.detach(), dtype if isinstance(tensors[name], nn.Parameter) else None
+            )
+    header = Stored(
+        model=model,
+        recipe=recipe,
+        sources=sources,
+        plan=plan,
+        dtype=None if dtype is None else str(dtype).removeprefix("torch."),
+        version=__version__,
+        torch=str(torch.__version__),
+        packings=used,
+        integers=integers,
+        payload=digest(contents.items()),
+    )
     with replacing(path) as file:
         write_tensors(file, contents, to_metadata(header))
 
 
 def load(path: StrPath, *, into: nn.Module) -> nn.Module:
-    """The fused model of a file, as a copy of `into` with the widths and numbers of the file.
+    """The fused model of a file: a copy of `into` with the widths and numbers of the file.
 
     Args:
         path: a file that `save` wrote.
-        into: an instance of the class that was fused, of any widths; it is left as it is. The result has its
-            precision, its device, its mode and its gradient flags, whatever the file was stored in.
+        into: an instance of the class that was fused, with any widths; it is not changed. The result has its
+            precision, device, training mode and gradient flags, whatever the precision of the file.
     """
     path = existing(path)
     if not isinstance(into, nn.Module):
@@ -90,7 +161,7 @@ def load(path: StrPath, *, into: nn.Module) -> nn.Module:
 
 
 def load_dense(path: StrPath) -> dict[str, Tensor]:
-    """Name → tensor of a stored fusion, zero blocks filled in; a tied tensor appears once."""
+    """Name → dense tensor of a stored fusion; a tied tensor appears once."""
     path = existing(path)
     found: dict[str, Tensor] = {}
     with reading(path) as file:
@@ -103,69 +174,54 @@ def load_dense(path: StrPath) -> dict[str, Tensor]:
 
 
 def inspect(path: StrPath) -> Stored:
-    """What a stored fusion says of itself: recipe, plan, sources, versions. Reads the header only."""
+    """The recipe, plan, sources and versions of a stored fusion; only the header is read."""
     path = existing(path)
     with reading(path) as file:
         return from_metadata(file.metadata(), path)
 
 
 def load_plan(path: StrPath) -> Plan:
-    """The plan of a stored fusion, exactly as it was; applied to the same sources it makes the same model."""
+    """The plan of a stored fusion, exactly as it was saved; applied to the same sources it gives the same model."""
     return inspect(path).plan
 
 
-def _tensors(result: Fusion) -> dict[str, Tensor]:
-    """The parameters and buffers of a fused model, which must still be those that the plan made."""
-    tensors = named_tensors(result.model)
-    expected = target_shapes(result.blueprint, result.plan)
+def _tensors(model: nn.Module, expected: Mapping[str, tuple[int, ...]], other: str) -> dict[str, Tensor]:
+    """The parameters and buffers of a fused model, once they are known to have the expected shapes.
+
+    Args:
+        model: the fused model.
+        expected: name → shape.
+        other: what expects these shapes, and what to do, for the message.
+    """
+    tensors = named_tensors(model)
     shapes = {name: tuple(t.shape) for name, t in tensors.items()}
     for name in {**expected, **shapes}:
         if expected.get(name) != shapes.get(name):
             raise CheckpointError(
-                f"the model was changed after it was fused: {name} has shape {shapes.get(name)}, and the plan gives "
-                f"{expected.get(name)}; save it before changing its modules, or save its state dict"
+                f"{name} has shape {shapes.get(name)} in the model and {expected.get(name)} in {other}"
             )
     for name, tensor in tensors.items():
         if tensor.is_meta:
-            raise CheckpointError(f"{name} is on the meta device and holds no numbers; fuse models that hold some")
+            raise CheckpointError(f"{name} is on the meta device and holds no numbers; save a model that has memory")
         if tensor.dtype not in DTYPES:
-            raise CheckpointError(f"{name} is of type {tensor.dtype}, which safetensors files cannot hold here")
+            raise CheckpointError(
+                f"{name} has type {tensor.dtype}, which cannot be stored; convert it to one of "
+                f"{', '.join(str(d).removeprefix('torch.') for d in DTYPES)}"
+            )
     return tensors
 
 
 def narrowed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """A tensor in a narrower type, if it is of a wider one; out of its range is an error rather than infinite."""
+    """A floating-point tensor in a narrower type, if its own is wider; an overflow is an error, not infinity."""
     if dtype is None or not tensor.is_floating_point() or tensor.element_size() <= dtype.itemsize:
         return tensor
     narrow = tensor.to(dtype)
     if bool((narrow.isinf() & ~tensor.isinf()).any()):
         largest = float(tensor.abs().max())
         raise OptionError(
-            f"dtype={dtype}: {name} holds {largest:g}, which is out of its range; try torch.bfloat16, or None"
+            f"dtype={dtype}: {name} holds {largest:g}, which is out of range; try torch.bfloat16, or None"
         )
     return narrow
-
-
-def _header(
-    result: Fusion,
-    packings: Mapping[str, Packing],
-    contents: Mapping[str, Tensor],
-    dtype: torch.dtype | None,
-) -> Stored:
-    from ..core.version import __version__
-
-    return Stored(
-        model=type(result.model).__name__,
-        recipe=asdict(result.recipe),
-        sources=tuple(Source(type(m).__name__, state_digest(m)) for m in result.sources),
-        plan=result.plan,
-        dtype=None if dtype is None else str(dtype).removeprefix("torch."),
-        version=__version__,
-        torch=str(torch.__version__),
-        packings=packings,
-        integers=_integers(result.model),
-        payload=digest(contents.items()),
-    )
 
 
 def _check_names(names: Sequence[str], stored: Stored, path: Path) -> None:
@@ -174,46 +230,32 @@ def _check_names(names: Sequence[str], stored: Stored, path: Path) -> None:
 
 
 def _check_fits(stored: Stored, model: nn.Module, path: Path) -> None:
-    """The model must have the tensors of the file, and differ in the lengths of elastic axes only."""
+    """The model must have the tensors of the file, and may differ only in the lengths of elastic axes."""
+    check_memory(model, path)
     tensors = named_tensors(model)
-    for name, tensor in tensors.items():
-        if tensor.is_meta or is_lazy(tensor):
-            raise CheckpointError(
-                f"{path} cannot be loaded into {type(model).__name__}: {name} has no memory yet (meta device or lazy "
-                "module); build the model on a device, with its shapes set"
-            )
-    missing = [f"{n} {tuple(t.shape)}" for n, t in tensors.items() if n not in stored.packings]
-    extra = [f"{n} {how.shape}" for n, how in stored.packings.items() if n not in tensors]
-    other = [
-        f"{n} {how.shape} in the file and {tuple(tensors[n].shape)} in the model"
-        for n, how in stored.packings.items()
-        if n in tensors and not _same_but_for_widths(how, tensors[n])
-    ]
-    told = [
-        f"{what}: {shorten(found)}"
-        for what, found in (("it lacks", missing), ("it has more", extra), ("shapes differ", other))
-        if found
-    ]
-    if told:
+    found = differences(
+        stored.packings, tensors, fits=lambda name: _same_but_for_widths(stored.packings[name], tensors[name])
+    )
+    if found:
         raise CheckpointError(
-            f"{path} is of another model than this {type(model).__name__}: {'; '.join(told)}. "
-            f"Pass a {stored.model} as it was fused; only the widths of elastic spaces may differ"
+            f"{path} is of another model than {type(model).__name__}: {found}. Pass a {stored.model} as it was fused; "
+            "only the widths of elastic spaces may differ"
         )
 
 
 def _resized(model: nn.Module, stored: Stored, path: Path) -> nn.Module:
-    """A copy of a model with the shapes of the file, and no content yet."""
+    """A copy of a model with the shapes of the file, not yet filled."""
     try:
         return resized(model, {name: how.shape for name, how in stored.packings.items()})
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path}: {type(model).__name__} could not be copied with the widths of the file: {first_line(error)}; "
-            f"pass a new {stored.model}"
+            f"pass a newly built {stored.model}"
         ) from error
 
 
 def _same_but_for_widths(how: Packing, tensor: Tensor) -> bool:
-    """Widths follow for floating-point tensors only: index tables and counters are what they are."""
+    """Only floating-point tensors follow the widths: index tables and counters must have the stored shape."""
     elastic = how.elastic if tensor.is_floating_point() else ()
     return len(how.shape) == tensor.dim() and all(
         n == m or axis in elastic for axis, (n, m) in enumerate(zip(how.shape, tensor.shape, strict=True))
@@ -221,21 +263,17 @@ def _same_but_for_widths(how: Packing, tensor: Tensor) -> bool:
 
 
 def _fill(model: nn.Module, file: Any, stored: Stored, path: Path) -> None:
-    """Every tensor of the model from the file, one at a time."""
+    """Fill every tensor of the model from the file, one at a time."""
     targets = named_tensors(model)
     with torch.no_grad():
         for name, content in _contents(file, stored, path):
-            target = targets[name]
-            if content.dtype != target.dtype and not (content.is_floating_point() and target.is_floating_point()):
-                raise CheckpointError(
-                    f"{path} is of another model: {name} is {content.dtype} in the file and {target.dtype} in the "
-                    f"model; pass a {stored.model} as it was fused"
-                )
+            target, remedy = targets[name], f"pass a {stored.model} as it was fused"
+            check_kind(path, name, content, target, remedy=remedy, same_integers=True)
             stored.packings[name].unpack(content, target)
 
 
 def _contents(file: Any, stored: Stored, path: Path) -> Iterator[tuple[str, Tensor]]:
-    """What is stored of every tensor; the hash of all that was read must be the header's."""
+    """What is stored of every tensor; the hash of all that was read must match the header."""
     seen = Digest()
     for name, how in sorted(stored.packings.items()):
         content = file.get_tensor(name)
@@ -248,7 +286,7 @@ def _contents(file: Any, stored: Stored, path: Path) -> Iterator[tuple[str, Tens
 
 
 def _integers(model: nn.Module) -> dict[str, dict[str, int]]:
-    """Whole numbers that modules of the user's own keep; PyTorch's own modules follow their weights."""
+    """Integer attributes of the user's own modules; PyTorch's modules follow their weights."""
     found = {}
     for path, module in model.named_modules():
         if not type(module).__module__.startswith("torch.nn"):
@@ -259,7 +297,7 @@ def _integers(model: nn.Module) -> dict[str, dict[str, int]]:
 
 
 def _set_integers(model: nn.Module, stored: Stored) -> None:
-    """Surgery may have let such numbers follow the widths; only those that the module keeps already are set."""
+    """Restore integer attributes, which may repeat widths; only those that the module has already are set."""
     modules = dict(model.named_modules())
     for path, values in stored.integers.items():
         for name, value in values.items():

@@ -8,16 +8,16 @@ from typing import Any
 
 from torch import nn
 
-from ..api import trace
 from ..blueprint import Blueprint, Space, trace_labels
 from ..core.modules import as_inputs
 from ..errors import MismatchError, OptionError
+from ..fusing.conform import conformed
+from ..fusing.methods import PruningMethod
 from ..fusing.options import PRUNING, Recipe
-from ..fusing.pruning import PruningMethod
+from ..fusing.pipeline import traced
 from ..fusing.result import Fusion
-from ..fusing.validation import conformed
 from ..kernels import Plan
-from ..surgery import SurgeryResult, count
+from ..surgery import AppliedPlan, SurgeryResult, count
 from ..surgery.apply import layout_of
 from .digest import state_digest
 from .files import StrPath
@@ -63,13 +63,13 @@ def restore(path: StrPath, models: Sequence[nn.Module], example_inputs: Any, *, 
     inputs, stored = as_inputs(example_inputs), inspect(path)
     _check_sources(stored, models, path)
     recipe = _recipe(stored.recipe)
-    blueprint = trace(models[-1], inputs, check=check, seed=recipe.seed)
-    blueprints = conformed(models, blueprint, inputs, equal=recipe.needs_equal_widths)
+    blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed)
+    blueprints = conformed(models, blueprint, inputs)
     _check_spaces(stored.plan, blueprints, path)
     model = load(path, into=models[-1])
     layout = layout_of(model, blueprint, stored.plan, inputs)
-    plan = replace(stored.plan, layout=layout)
-    counted = count(SurgeryResult(model, layout), plan, models[-1])
+    plan = AppliedPlan.of(stored.plan, layout)
+    counted = count(SurgeryResult(model, plan), models[-1])
     return Fusion(model, plan, tuple(blueprints), recipe, counted, tuple(models), len(inputs))
 
 
