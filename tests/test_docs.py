@@ -24,10 +24,11 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 def check_readme(scope: dict[str, Any], printed: str, folder: Path) -> None:
     assert tuple(scope["logits"].shape) == (2, 10)
-    assert scope["small"].model.conv1.out_channels == scope["quick"].model.conv1.out_channels == 8
-    assert scope["large"].plan["layers.3.0.conv1"].width == 128 + round(0.2 * 128)
+    assert scope["small"].model.stem.out_channels == scope["quick"].model.stem.out_channels == 16
+    assert scope["large"].plan["hidden"].width == 64 + round(0.2 * 64)
+    assert scope["large"].plan["stem"].width == 32 + round(0.6 * 32)
     assert {"fused.safetensors", "fused.onnx"} <= {p.name for p in folder.iterdir()}
-    for part in ("converged", "self-check", "combined", "source 0: ResNet18"):
+    for part in ("converged", "self-check", "combined", "source 0: Net"):
         assert part in printed
 
 
