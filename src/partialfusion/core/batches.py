@@ -1,4 +1,4 @@
-"""Batches of inputs, from whatever the user has."""
+"""Batches of inputs, from any iterable that the user passes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .modules import first_line, shapes_of, to_device_of
 
 
 def feed(model: nn.Module, batch: tuple[Any, ...], number: int) -> Any:
-    """The model's output on a batch; what it rejects is the data's fault."""
+    """The model's output on a batch; an error of the model becomes a DataError about the batch."""
     shapes = shapes_of(batch)
     if any(isinstance(x, Tensor) and x.numel() == 0 for x in batch):
-        raise DataError(f"batch {number} of shapes {shapes} holds no samples: leave empty batches out")
+        raise DataError(f"batch {number} of shapes {shapes} holds no samples: leave out empty batches")
     try:
         return model(*to_device_of(model, batch))
     except Exception as error:
@@ -26,10 +26,14 @@ def feed(model: nn.Module, batch: tuple[Any, ...], number: int) -> Any:
 
 
 class Batches:
-    """Iterates over the inputs of a user's batches, as often as needed.
+    """The inputs of a user's batches, iterable any number of times.
 
-    A batch is a tensor, or a tuple or list that starts with the model's inputs; what follows (labels) is dropped. An
-    iterator that can be read only once is kept in memory.
+    A batch is a tensor, or a tuple or list that starts with the model's inputs; anything after them (labels) is
+    dropped. The batches of an iterator, which can be read only once, are kept in memory.
+
+    Args:
+        data: the user's batches.
+        inputs: number of inputs that the model takes.
     """
 
     def __init__(self, data: Iterable[Any], inputs: int) -> None:
@@ -38,11 +42,12 @@ class Batches:
 
     @classmethod
     def of(cls, data: Iterable[Any] | None, inputs: int) -> Batches | None:
+        """The batches of a user's `data` option, which must hold at least one; None stays None."""
         if data is None:
             return None
         if isinstance(data, Tensor):
             raise DataError(
-                f"data is one tensor of shape {tuple(data.shape)}: pass an iterable of batches, for one batch [tensor]"
+                f"data is one tensor of shape {tuple(data.shape)}: pass an iterable of batches, [tensor] for one batch"
             )
         if not isinstance(data, Iterable):
             raise DataError(f"data must be an iterable of batches, not {type(data).__name__}")

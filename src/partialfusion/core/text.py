@@ -1,4 +1,4 @@
-"""Plain text tables, for what the library prints of itself."""
+"""Plain text: tables, and names and mixes as they appear in messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, align: str = "") -> str:
-    """Columns padded to their widest cell; `align` gives < or > per column, < where it ends."""
+    """A table with columns as wide as their widest cell; `align` gives < or > per column, < for the rest."""
     cells = [[str(c) for c in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     align = align.ljust(len(header), "<")
@@ -16,11 +16,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, align: str
 
 
 def shorten(names: Sequence[str], most: int = 3) -> str:
-    """The first few names, and how many more there are."""
+    """The first few names, and the number of the others."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown}, +{len(names) - most}"
 
 
 def mix_text(mix: Sequence[float]) -> str:
-    """The shares as people write them, 0.5 : 0.5."""
+    """The shares of a mix, as 0.5 : 0.5."""
     return " : ".join(f"{round(share, 3):g}" for share in mix)
