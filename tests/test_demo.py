@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ def pair() -> digits.Specialists:
 
 @pytest.fixture(scope="module")
 def study(pair: digits.Specialists) -> digits.Study:
-    return digits.study(pair)
+    return digits.study(pair, details=True)
 
 
 def test_every_point_is_reported(study: digits.Study) -> None:
@@ -44,11 +45,15 @@ def test_every_point_is_reported(study: digits.Study) -> None:
     ]
 
 
-def test_alpha_one_is_the_ensemble(study: digits.Study) -> None:
+def test_alpha_one_is_the_ensemble(study: digits.Study, pair: digits.Specialists) -> None:
+    """The ensemble of the table is the mean of the parents' logits, computed here without the library."""
+    with torch.no_grad():
+        a, b = (model(pair.test.images) for model in (pair.a, pair.b))
     for share in digits.SHARES:
         fused = study.find("partial-ot", alpha=1.0, share=share)
         ensemble = study.find("ensemble", share=share)
-        assert fused.accuracy == ensemble.accuracy
+        hits = (share * a + (1 - share) * b).argmax(1) == pair.test.digits
+        assert fused.accuracy == ensemble.accuracy == int(hits.sum()) / len(pair.test)
         assert fused.parameters == ensemble.parameters - digits.CLASSES  # the output bias is one
 
 
@@ -67,6 +72,18 @@ def test_what_the_demo_shows(study: digits.Study) -> None:
     assert min(a.accuracy, b.accuracy) > 0.75
     assert ensemble.accuracy > max(a.accuracy, b.accuracy)
     assert study.find("partial-ot", alpha=0.0, share=0.5).accuracy > study.find("average", share=0.5).accuracy + 0.1
+
+
+def test_parents_and_fused_networks_are_measured_alone(study: digits.Study, pair: digits.Specialists) -> None:
+    """Points of the one frontier equal networks that are fused and tested one at a time."""
+    for method, model in (("model A", pair.a), ("model B", pair.b)):
+        assert study.find(method).accuracy == digits.tested(model)
+    models, x = [pair.a, pair.b], pair.data_b.images[:2]
+    for method, alpha, share in (("average", 0.0, 0.3), ("partial-ot", 0.0, 0.7), ("partial-ot", 0.4, 0.5)):
+        result = pf.fuse(models, x, alpha=alpha, mix=[share, 1 - share], method=method)
+        point = study.find(method, alpha=alpha, share=share)
+        assert point.accuracy == digits.tested(result.model)
+        assert (point.parameters, point.ratio) == (result.count.effective, result.count.ratio)
 
 
 def test_split(pair: digits.Specialists) -> None:
@@ -99,7 +116,7 @@ def test_command(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(cli.app, ["demo", "--json", "--save", "kept"])
     assert (result.exit_code, result.stderr) == (0, "")
-    assert json.loads(result.stdout) == json.loads(json.dumps(asdict(study)))
+    assert json.loads(result.stdout) == json.loads(json.dumps(study.record()))
     for model, name in ((pair.a, "a"), (pair.b, "b")):
         kept = load_model(NET, f"kept/{name}.safetensors").state_dict()
         assert all(torch.equal(kept[n], t) for n, t in model.state_dict().items())
@@ -127,6 +144,33 @@ def test_text_and_next_steps(
     exec("\n".join(line for line in lines if not line.startswith("partialfusion ")), scope := {})
     assert isinstance(scope["result"], pf.Fusion)
     assert scope["result"].model(pair.test.images).shape == (len(pair.test), 10)
+
+
+def test_everything_is_fused_once(pair: digits.Specialists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table and the page come from one frontier."""
+    runs = []
+
+    def counted(*args: Any, **options: Any) -> pf.Frontier:
+        runs.append(options)
+        return pf.frontier(*args, **options)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(digits, "specialists", lambda *args, **options: pair)
+    monkeypatch.setattr(digits, "frontier", counted)
+    result = CliRunner().invoke(cli.app, ["demo", "--json"])
+    assert (result.exit_code, len(runs)) == (0, 1)
+    page = Path("partialfusion-demo.html").read_text()
+    assert page.count("data-point=") == len(json.loads(result.stdout)["points"])
+
+
+def test_a_network_that_fails_is_an_error(pair: digits.Specialists, monkeypatch: pytest.MonkeyPatch) -> None:
+    def partly_failed(*args: Any, **options: Any) -> pf.Frontier:
+        found = pf.frontier(*args, **options)
+        return replace(found, points=(*found.points[:-1], replace(found.points[-1], score=None, error="no luck")))
+
+    monkeypatch.setattr(digits, "frontier", partly_failed)
+    with pytest.raises(pf.FusionError, match="partial-ot at alpha 0.5 could not be measured: no luck"):
+        digits.study(pair, alphas=(0.5,), shares=(0.5,))
 
 
 def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,32 +1,29 @@
-"""Two specialists on handwritten digits, fused over a grid of alpha and mix: the study of the demo."""
+"""The demo: two specialists on handwritten digits, fused over a grid of alphas and mixes and measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import api
-from .blueprint import Blueprint
-from .core.literals import MethodName
 from .core.modules import run
-from .core.progress import ProgressCallback
-from .errors import DataError, OptionError
-from .tradeoff import Frontier
-from .tradeoff import frontier as measured
+from .core.progress import ProgressCallback, silent
+from .errors import DataError, FusionError, OptionError
+from .fusing.scoring import Accuracy
+from .tradeoff import Frontier, frontier
+from .tradeoff import Point as FrontierPoint
 
 PIXELS, CLASSES = 64, 10
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-SHARES = (0.3, 0.5, 0.7)  # of model A
-DIGIT = 4  # the specialist's
-STEPS = 1200  # of training
-TEST_SHARE = 0.3
-SPLIT_SEED = 0  # the test set is the same whatever the seed of a study
-
-Step = Callable[[str], None]
+SHARES = (0.3, 0.5, 0.7)  # the share of model A in the mix
+DIGIT = 4  # the digit that only model A knows
+STEPS = 1200  # training steps of each model
+TEST_FRACTION = 0.3
+SPLIT_SEED = 0  # fixed, so that every seed of the demo has the same test images
 
 
 class DigitsNet(nn.Module):
@@ -48,7 +45,7 @@ class DigitsNet(nn.Module):
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
-    """PyTorch's usual start, drawn from the generator."""
+    """A linear layer with PyTorch's default initialisation, drawn from the generator."""
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     bound = inputs**-0.5
     nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
@@ -72,15 +69,15 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Specialists:
-    """Two trained networks, what each was trained on, and the images to test on, which neither has seen.
+    """Two trained networks, the data each was trained on, and test images that neither has seen.
 
     Attributes:
-        a: has seen all of one digit and a tenth of the others.
-        b: has seen the rest: nothing of that digit, nine tenths of the others.
-        data_a, data_b: their training data.
+        a: a network trained on all images of one digit and a tenth of the others.
+        b: a network trained on the rest: no image of that digit, nine tenths of the others.
+        data_a, data_b: the training data of the two networks.
         test: held-out images of all digits.
         digit: the digit that only A knows.
-        seed: of the split, the starts and the order of training.
+        seed: random seed of the split, the initialisations and the training batches.
     """
 
     a: nn.Module
@@ -98,10 +95,10 @@ class Point:
 
     Attributes:
         method: "model A", "model B", "ensemble", or a method of `fuse`.
-        alpha: the isolated share of channels; None where it means nothing.
+        alpha: the isolated fraction of the channels; None for the parents and the ensemble.
         mix: the shares of A and B.
-        accuracy: between 0 and 1.
-        parameters: effective ones, without the zero blocks.
+        accuracy: fraction of the test images that are classified correctly.
+        parameters: number of effective parameters, without the zero blocks.
         ratio: parameters relative to one model.
     """
 
@@ -115,7 +112,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Study:
-    """All points of a study, and what it was made of."""
+    """Every network that the demo measured.
+
+    Attributes:
+        seed: random seed of the specialists.
+        digit: the digit that only A knows.
+        trained_a, trained_b: numbers of training images.
+        tested: number of test images.
+        points: the parents, the plain average, the fused networks and the ensembles.
+        frontier: the measurements that the points are taken from; it writes the page.
+    """
 
     seed: int
     digit: int
@@ -123,37 +129,43 @@ class Study:
     trained_b: int
     tested: int
     points: tuple[Point, ...]
+    frontier: Frontier = field(compare=False, repr=False)
 
     def find(self, method: str, *, alpha: float | None = None, share: float | None = None) -> Point:
-        """The point of a method, at an alpha and a share of A where it has them."""
+        """The point of a method, at an alpha and a share of A where these are given."""
         return next(
             p for p in self.points if p.method == method and alpha in (None, p.alpha) and share in (None, p.mix[0])
         )
 
+    def record(self) -> dict[str, Any]:
+        """The study as plain values, without the frontier."""
+        counts = {name: getattr(self, name) for name in ("seed", "digit", "trained_a", "trained_b", "tested")}
+        return {**counts, "points": [asdict(point) for point in self.points]}
+
 
 def load() -> tuple[Sample, Sample]:
-    """Training and test images, always the same; the data comes with scikit-learn, nothing is downloaded."""
+    """Training and test images, always the same; the data is part of scikit-learn, nothing is downloaded."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise DataError(
-            "the digits come with scikit-learn, which is not installed: pip install 'partialfusion[demo]'"
+            "the digits are part of scikit-learn, which is not installed: pip install 'partialfusion[demo]'"
         ) from error
     raw = load_digits()
     images = torch.tensor(raw.data, dtype=torch.float32) / 16
     everything = Sample(images, torch.tensor(raw.target, dtype=torch.int64))
     order = torch.randperm(len(everything), generator=_generator(SPLIT_SEED))
-    tested = round(TEST_SHARE * len(everything))
+    tested = round(TEST_FRACTION * len(everything))
     return everything[order[tested:]], everything[order[:tested]]
 
 
 def split(sample: Sample, digit: int, generator: torch.Generator) -> tuple[Sample, Sample]:
-    """The paper's split: all of one digit and a tenth of the others; the other nine tenths of the others."""
-    own = torch.nonzero(sample.digits == digit).flatten()
+    """The paper's split: all images of one digit and a tenth of the others; the other nine tenths of the others."""
+    special = torch.nonzero(sample.digits == digit).flatten()
     others = torch.nonzero(sample.digits != digit).flatten()
     others = others[torch.randperm(len(others), generator=generator)]
     tenth = len(others) // 10
-    return sample[torch.cat([own, others[:tenth]])], sample[others[tenth:]]
+    return sample[torch.cat([special, others[:tenth]])], sample[others[tenth:]]
 
 
 def train(sample: Sample, generator: torch.Generator, *, steps: int = STEPS, batch: int = 32) -> DigitsNet:
@@ -168,17 +180,18 @@ def train(sample: Sample, generator: torch.Generator, *, steps: int = STEPS, bat
     return net.eval()
 
 
-def specialists(seed: int = 0, *, digit: int = DIGIT, steps: int = STEPS, on_step: Step | None = None) -> Specialists:
+def specialists(
+    seed: int = 0, *, digit: int = DIGIT, steps: int = STEPS, progress: ProgressCallback = silent
+) -> Specialists:
     """Two networks that know different digits, trained in seconds."""
     if not 0 <= digit < CLASSES:
         raise OptionError(f"digit={digit} is not a digit: choose one of 0 … 9")
-    tell = on_step or _silent
     training, test = load()
     split_seed, seed_a, seed_b = (_generator(3 * seed + k) for k in range(3))
     data_a, data_b = split(training, digit, split_seed)
-    tell(f"training A on {len(data_a)} images")
+    progress(f"training A on {len(data_a)} images", 0.0)
     a = train(data_a, seed_a, steps=steps)
-    tell(f"training B on {len(data_b)} images")
+    progress(f"training B on {len(data_b)} images", 0.0)
     b = train(data_b, seed_b, steps=steps)
     return Specialists(a, b, data_a, data_b, test, digit, seed)
 
@@ -188,39 +201,46 @@ def study(
     *,
     alphas: Sequence[float] = ALPHAS,
     shares: Sequence[float] = SHARES,
-    on_step: Step | None = None,
+    details: bool = False,
+    progress: ProgressCallback = silent,
 ) -> Study:
     """The parents, the ensemble, the plain average and the grid of fused networks, all on the test images.
 
-    Nothing is chosen by these figures: every point of the grid is reported.
+    Nothing is chosen by the accuracies: every point of the grid is reported. The first network that cannot be fused or
+    measured is an error, and Ctrl-C ends the study without a result.
+
+    Args:
+        pair: the trained networks with their data.
+        alphas: isolated fractions of the channels.
+        shares: shares of model A in the mix.
+        details: whether to compare fused and isolated channels too, which the page of the frontier shows.
+        progress: callback that is told each step and the fraction done.
     """
-    tell = on_step or _silent
-    tell("tracing")
-    blueprint = api.trace(pair.b, pair.data_b.images[:2])
-    size = sum(p.numel() for p in pair.b.parameters())
-    points = [
-        Point("model A", None, (1.0, 0.0), accuracy(logits(pair.a, pair.test), pair.test), size, 1.0),
-        Point("model B", None, (0.0, 1.0), accuracy(logits(pair.b, pair.test), pair.test), size, 1.0),
-    ]
-    mixes = [(share, 1.0 - share) for share in shares]
-    points += [_fused(pair, blueprint, "average", 0.0, mix) for mix in mixes]
-    for alpha in alphas:
-        tell(f"fusing at alpha {alpha:g}")
-        points += [_fused(pair, blueprint, "partial-ot", alpha, mix) for mix in mixes]
-    points += [_ensemble(pair, mix, 2 * size) for mix in mixes]
-    return Study(pair.seed, pair.digit, len(pair.data_a), len(pair.data_b), len(pair.test), tuple(points))
-
-
-def frontier(pair: Specialists, *, progress: bool | ProgressCallback | None = None) -> Frontier:
-    """The networks of the study, measured by the library's own `frontier`, for its page."""
-    return measured(
+    found = frontier(
         [pair.a, pair.b],
         pair.data_b.images[:2],
         evaluate=[(pair.test.images, pair.test.digits)],
-        alphas=ALPHAS,
+        alphas=alphas,
         methods=("average", "partial-ot"),
-        mixes=SHARES,
+        mixes=shares,
+        details=details,
         progress=progress,
+    )
+    if not found.complete:
+        raise KeyboardInterrupt
+    parents, ensembles, fused = (
+        [_point(p) for p in found.points if p.kind == kind] for kind in ("parent", "ensemble", "fused")
+    )
+    points = (*parents, *fused, *ensembles)
+    return Study(pair.seed, pair.digit, len(pair.data_a), len(pair.data_b), len(pair.test), points, found)
+
+
+def _point(measured: FrontierPoint) -> Point:
+    if measured.score is None or measured.effective is None or measured.ratio is None:
+        raise FusionError(f"{measured.method} at alpha {measured.alpha} could not be measured: {measured.error}")
+    share_a, share_b = measured.mix
+    return Point(
+        measured.method, measured.alpha, (share_a, share_b), measured.score, measured.effective, measured.ratio
     )
 
 
@@ -231,35 +251,15 @@ def tested(model: nn.Module) -> float:
 
 
 def logits(model: nn.Module, sample: Sample) -> Tensor:
-    """(n × 10)."""
-    found: Tensor = run(model, (sample.images,))
-    return found
+    """(n × 10) outputs of a model."""
+    outputs: Tensor = run(model, (sample.images,))
+    return outputs
 
 
-def accuracy(predicted: Tensor, sample: Sample) -> float:
-    """The share of images whose largest logit is their digit's."""
-    return int((predicted.argmax(1) == sample.digits).sum()) / len(sample)
-
-
-def _fused(
-    pair: Specialists, blueprint: Blueprint, method: MethodName, alpha: float, mix: tuple[float, float]
-) -> Point:
-    result = api.fuse(
-        [pair.a, pair.b], pair.data_b.images[:2], alpha=alpha, mix=mix, method=method, blueprint=blueprint
-    )
-    found = accuracy(logits(result.model, pair.test), pair.test)
-    return Point(method, alpha, mix, found, result.count.effective, result.count.ratio)
-
-
-def _ensemble(pair: Specialists, mix: tuple[float, float], size: int) -> Point:
-    """Both parents run side by side, their logits averaged; no part of the library takes part in it."""
-    mean = mix[0] * logits(pair.a, pair.test) + mix[1] * logits(pair.b, pair.test)
-    return Point("ensemble", None, mix, accuracy(mean, pair.test), size, 2.0)
+def accuracy(outputs: Tensor, sample: Sample) -> float:
+    """The fraction of images whose largest logit is their digit's."""
+    return Accuracy([(outputs, sample.digits)], inputs=1)(nn.Identity()).value
 
 
 def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def _silent(step: str) -> None:
-    pass

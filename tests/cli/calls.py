@@ -1,4 +1,4 @@
-"""Networks for the commands to work on, and ways to call them."""
+"""Networks for the commands to work on, and functions to call the commands with."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ def run(*args: object) -> Result:
     return CliRunner().invoke(cli.app, [str(a) for a in args])
 
 
-def fails(result: Result, *told: str, code: int = 1) -> None:
-    """One line on stderr that tells what is wrong, nothing on stdout."""
+def fails(result: Result, *messages: str, code: int = 1) -> None:
+    """One line on stderr that says what is wrong, nothing on stdout."""
     assert result.exit_code == code
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert len(result.stderr.strip().splitlines()) == 1
-    for text in told:
-        assert text in result.stderr
+    for message in messages:
+        assert message in result.stderr
 
 
 def same_state(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

@@ -187,7 +187,7 @@ def test_global_random_state_stays(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--alpha", "1.5"), "out of range"),
         (("--alpha", "much"), "'much' is not a number"),
@@ -216,14 +216,14 @@ def test_global_random_state_stays(folder: Path) -> None:
         (("--out", "link.pt"), "link.pt is an input"),
     ],
 )
-def test_bad_options(folder: Path, options: tuple[str, ...], told: str) -> None:
+def test_bad_options(folder: Path, options: tuple[str, ...], message: str) -> None:
     np.save("empty.npy", np.zeros((0, 6), np.float32))
     np.save("wrong.npy", np.zeros((5, 7), np.float32))
     Path("junk.npy").write_bytes(b"junk")
     Path("link.pt").symlink_to("b.pt")
     before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
     out = () if "--out" in options else ("--out", "f.safetensors")
-    fails(run(*FUSE, *out, *options), told)
+    fails(run(*FUSE, *out, *options), message)
     assert {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before
 
 
@@ -236,7 +236,7 @@ def test_bad_checkpoints(folder: Path) -> None:
     state = load_state("a.safetensors")
     torch.save({**state, "0.bias": state["0.bias"] / 0}, "nan.pt")
     before = sorted(os.listdir())
-    for name, told in {
+    for name, message in {
         "short.safetensors": "truncated",
         "short.pt": "truncated",
         "nothing.pt": "is empty",
@@ -246,7 +246,7 @@ def test_bad_checkpoints(folder: Path) -> None:
         "nan.pt": "0.bias (8,) holds 8 NaN or infinite values",
     }.items():
         result = run("fuse", SMALL, "a.safetensors", name, "--input", "2,6", "--out", "f.safetensors")
-        fails(result, told, *([name] if name != "nan.pt" else []))
+        fails(result, message, *([name] if name != "nan.pt" else []))
         assert sorted(os.listdir()) == before
     fails(run("fuse", SMALL, "a.safetensors", "--input", "2,6", "--out", "f.pt"), "two or more models")
     fails(run("fuse", f"{MODULE}:medium", *FUSE[2:], "--out", "f.pt"), "has no 'medium'")
@@ -296,6 +296,16 @@ def test_help_and_version() -> None:
     assert set(COMMANDS) <= set(run("--help").stdout.split())
 
 
+@pytest.mark.parametrize("words", [("list",), ("run", "--quick"), ("report",)])
+def test_study_without_its_package(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stripped install has no experiments: one line says how to get them, and the help is there all the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "partialfusion_study", None)
+    fails(run("study", *words), "partialfusion_study", 'pip install "partialfusion[study]"')
+    assert list(tmp_path.iterdir()) == []
+    assert run("study", words[0], "--help").exit_code == 0
+
+
 # In a process of its own
 
 
@@ -331,6 +341,6 @@ def test_process_that_is_interrupted(folder: Path) -> None:
         while not (folder / "started").exists() and running.poll() is None:
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
-        out, told = running.communicate(timeout=60)
-    assert (running.returncode, out, told) == (130, "", "error: interrupted\n")
+        out, message = running.communicate(timeout=60)
+    assert (running.returncode, out, message) == (130, "", "error: interrupted\n")
     assert sorted(p.name for p in folder.iterdir() if p.name != "__pycache__") == sorted([*before, "started"])

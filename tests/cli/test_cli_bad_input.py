@@ -85,9 +85,9 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
 
-def refuses(folder: Path, words: tuple[str, ...], *told: str) -> None:
+def refuses(folder: Path, words: tuple[str, ...], *messages: str) -> None:
     before = content(folder)
-    fails(run(*words), *told)
+    fails(run(*words), *messages)
     assert content(folder) == before
 
 
@@ -123,17 +123,17 @@ def test_missing_recipe(ready: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    ("factory", "told"),
+    ("factory", "message"),
     [
         (f"{MODULE}:smal", "did you mean small"),
         ("nets_nowhere:net", "there is no module 'nets_nowhere'"),
-        (f"{MODULE}:number", "is a int"),
+        (f"{MODULE}:number", "is of type int"),
         (f"{MODULE}:mlp", "failed: TypeError"),
         ("small", "package.module:factory"),
     ],
 )
-def test_wrong_factory(ready: Path, command: str, factory: str, told: str) -> None:
-    refuses(ready, call(command, (SMALL, factory)), f"factory '{factory}'", told)
+def test_wrong_factory(ready: Path, command: str, factory: str, message: str) -> None:
+    refuses(ready, call(command, (SMALL, factory)), f"factory '{factory}'", message)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -155,14 +155,14 @@ def test_unwritable_output(ready: Path, command: str, monkeypatch: pytest.Monkey
     access = os.access
     if access("sealed", os.W_OK):  # the superuser may write everywhere
         monkeypatch.setattr(os, "access", lambda p, mode: os.path.basename(p) != "sealed" and access(p, mode))
-    for out, told in {
+    for out, message in {
         f"taken{suffix}": "it is a folder",
         f"nowhere/out{suffix}": "create it first",
         f"a.safetensors/out{suffix}": "there is no folder",
         f"sealed/out{suffix}": "no permission",
         "out.doc": "must end in",
     }.items():
-        refuses(ready, call(command, out=out), f"{out} cannot be written", told)
+        refuses(ready, call(command, out=out), f"{out} cannot be written", message)
 
 
 @pytest.mark.parametrize("command", WRITING)
@@ -182,14 +182,14 @@ def test_demo_and_study_that_cannot_write(ready: Path) -> None:
     Path("folder.html").mkdir()
     Path("data").mkdir()
     data = write_small_data(Path("data").absolute())
-    for words, told in (
+    for words, message in (
         (("demo", "--page", "folder.html"), "it is a folder"),
         (("demo", "--page", "nowhere/p.html"), "create it first"),
         (("demo", "--page", "p.txt"), "must end in .html"),
         (("demo", "--save", "x.npy"), "cannot be made a folder"),
         (("study", "run", "params_p", "--quick", "--workers", "0", "--results", "x.npy"), "cannot be made a folder"),
     ):
-        refuses(ready, (*words, "--data", str(data)) if words[0] == "study" else words, told)
+        refuses(ready, (*words, "--data", str(data)) if words[0] == "study" else words, message)
 
 
 # Interrupted: a process that gets the signal while it works
@@ -198,7 +198,7 @@ SERVER = """
 import json, os, signal, sys
 import torch
 import partialfusion as pf
-from partialfusion import progress
+from partialfusion.core import progress
 from partialfusion.cli import main
 
 torch.set_num_threads(1)  # threads do not survive a fork
@@ -206,7 +206,7 @@ nets = [torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.GELU(), torch.nn.Lin
 pf.fuse(nets, torch.ones(1, 2))  # what takes long to import is imported once for all
 pf.prune(nets[0], torch.ones(1, 2))
 for line in sys.stdin:
-    folder, log, step, share, words = json.loads(line)
+    folder, log, step, fraction, words = json.loads(line)
     child = os.fork()
     if child:
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -217,12 +217,12 @@ for line in sys.stdin:
     os.chdir(folder)
     sys.argv[1:] = words
 
-    def listen(label, done):
-        if step in label and done >= share:
+    def interrupt(label, done):
+        if step in label and done >= fraction:
             progress.silent = lambda label, done: None
             os.kill(os.getpid(), signal.SIGINT)
 
-    progress.silent = listen
+    progress.silent = interrupt
     main()
 """
 
@@ -237,11 +237,11 @@ class Server:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=log, env=env
         )
 
-    def run(self, step: str, *words: str, share: float = 0.0) -> tuple[int, str, str]:
-        """The exit code, stdout and stderr of a command that is interrupted at a step, when so much of it is done."""
+    def run(self, step: str, *words: str, fraction: float = 0.0) -> tuple[int, str, str]:
+        """The exit code, stdout and stderr of a command that is interrupted at a step, at a fraction of the work."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([os.getcwd(), str(self.log), step, share, words]) + "\n")
+        self.process.stdin.write(json.dumps([os.getcwd(), str(self.log), step, fraction, words]) + "\n")
         self.process.stdin.flush()
         code = int(self.process.stdout.readline())
         return code, (self.log / "out").read_text(), (self.log / "err").read_text()
@@ -285,9 +285,9 @@ def test_interrupted(ready: Path, server: Server, command: str, step: str, optio
 
 def test_interrupted_frontier(ready: Path, server: Server) -> None:
     before = content(ready)
-    code, out, told = server.run("alpha 0.4", *call("frontier"), "--out", "out.csv")
+    code, out, message = server.run("alpha 0.4", *call("frontier"), "--out", "out.csv")
     assert code == 130
-    assert told == "error: interrupted; what was measured until then, 5 networks, is in out.html, out.csv\n"
+    assert message == "error: interrupted; the 5 networks measured so far are in out.html, out.csv\n"
     assert "not every network was measured" in out
     assert content(ready).keys() - before.keys() == {"out.html", "out.csv"}
     assert len(Path("out.csv").read_text().splitlines()) == 6
@@ -296,9 +296,9 @@ def test_interrupted_frontier(ready: Path, server: Server) -> None:
 def test_interrupted_search(ready: Path, server: Server) -> None:
     """The search goes on with what it has; the file is whole, and the code says that it was interrupted."""
     before = content(ready)
-    code, out, told = server.run("(1 of 2)", *call("prune"), share=1e-9)
+    code, out, message = server.run("(1 of 2)", *call("prune"), fraction=1e-9)
     assert code == 130
-    assert told == "error: interrupted; out.safetensors is the best that was found until then\n"
+    assert message == "error: interrupted; out.safetensors holds the best result found so far\n"
     assert "interrupted, the best found until then" in out
     assert content(ready).keys() - before.keys() == {"out.safetensors"}
     assert load_model(SMALL, "out.safetensors")(torch.ones(2, 6)).shape == (2, 3)

@@ -87,7 +87,7 @@ def test_convert_json(fused: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         ((SMALL, "f.safetensors", "--out", "d.txt"), "must end in"),
         ((SMALL, "f.safetensors", "--out", "nowhere/d.pt"), "create it first"),
@@ -104,9 +104,9 @@ def test_convert_json(fused: dict[str, Tensor]) -> None:
         (("nets:none", "f.safetensors", "--out", "d.pt"), "no module 'nets'"),
     ],
 )
-def test_bad_conversions(fused: dict[str, Tensor], args: tuple[str, ...], told: str) -> None:
+def test_bad_conversions(fused: dict[str, Tensor], args: tuple[str, ...], message: str) -> None:
     before = {p.name: p.read_bytes() for p in Path().iterdir() if p.is_file()}
-    fails(run("convert", *args), told)
+    fails(run("convert", *args), message)
     assert {p.name: p.read_bytes() for p in Path().iterdir() if p.is_file()} == before
 
 

@@ -16,7 +16,7 @@ from calls import LARGE, MODULE, SMALL, fails, run, same_state
 
 import partialfusion as pf
 from partialfusion.cli.parse import example_inputs
-from partialfusion.fusing.pipeline import Flow, Reduced
+from partialfusion.fusing.pipeline import Pipeline, Reduced
 from partialfusion.io.checkpoints import load_model, load_state
 
 FRONTIER = ("frontier", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
@@ -98,8 +98,8 @@ def test_table_title_and_function(folder: Path) -> None:
     result = run(*SCORED, "--alphas", "0,1", "--metric", "flatness", "--title", "Mine & yours", "--out", "p.html")
     assert result.exit_code == 0, result.stderr
     expected = pf.frontier(models(), example_inputs(["2,6"], 0), evaluate=score, alphas=(0, 1), metric="flatness")
-    text, told = result.stdout.rsplit("\n\n", 1)
-    assert told == "wrote p.html\n"
+    text, message = result.stdout.rsplit("\n\n", 1)
+    assert message == "wrote p.html\n"
     found = [line.split("  ")[0] for line in text.splitlines()[2:]]
     assert found == [p.method for p in expected.points]
     assert all(f"{p.score:.4f}" in text for p in expected.points)
@@ -119,7 +119,7 @@ def test_unequal_widths(folder: Path) -> None:
 
 def test_interrupted_in_between(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was measured is written, and the code is that of an interrupt."""
-    reduce, calls = Flow.reduce, []
+    reduce, calls = Pipeline.reduce, []
 
     def stopping(*args: Any) -> Reduced:
         calls.append(args)
@@ -127,10 +127,10 @@ def test_interrupted_in_between(folder: Path, monkeypatch: pytest.MonkeyPatch) -
             raise KeyboardInterrupt
         return reduce(*args)
 
-    monkeypatch.setattr(Flow, "reduce", stopping)
+    monkeypatch.setattr(Pipeline, "reduce", stopping)
     result = run(*SCORED, "--out", "p.html", "--out", "t.json")
     assert result.exit_code == 130
-    assert result.stderr == ("error: interrupted; what was measured until then, 5 networks, is in p.html, t.json\n")
+    assert result.stderr == ("error: interrupted; the 5 networks measured so far are in p.html, t.json\n")
     assert "interrupted: not every network was measured" in result.stdout
     document = json.loads(Path("t.json").read_text())
     assert not document["complete"]
@@ -147,12 +147,12 @@ def test_nothing_that_could_be_fused_is_a_failure(labelled: Labelled) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--alphas", "0,2"), "alphas: 2.0 is not a share"),
         (("--alphas", "0,x"), "--alphas 0,x: 'x' is not a number"),
         (("--methods", "magic"), "method='magic' is not known"),
-        (("--methods", "ot,"), "--methods ot,: give names between commas"),
+        (("--methods", "ot,"), "--methods ot,: give names separated by commas"),
         (("--mixes", "0.5,0.6"), "sum to one"),
         (("--mixes", "0.2,0.2,0.6"), "3 shares for 2 models"),
         (("--names", "a"), "must be 2 different names"),
@@ -162,20 +162,20 @@ def test_nothing_that_could_be_fused_is_a_failure(labelled: Labelled) -> None:
         (("--out", "p.html", "--out", "p.html"), "given twice"),
         (("--out", "link.json"), "is an input"),
         (("--evaluate", "none.npz"), "none.npz: there is no such file"),
-        (("--evaluate", "x.npy"), "x.npy holds 1 tensor(s) (array) where 1 input(s) and labels are wanted"),
+        (("--evaluate", "x.npy"), "x.npy holds 1 tensor(s) (array) where 1 input(s) and labels are expected"),
         (("--evaluate", "soft.npz"), "holds labels of type torch.float32 and shape (40, 3)"),
         (("--evaluate", "short.npz"), "tensors of [39, 40] samples"),
         (("--evaluate", "three.npz"), "holds 3 tensor(s) (a, b, labels)"),
         (("--evaluate", f"{MODULE}:none"), f"evaluate '{MODULE}:none': {MODULE} has no 'none'"),
-        (("--evaluate", f"{MODULE}:number"), "is a int: name a function of a model that gives a number"),
+        (("--evaluate", f"{MODULE}:number"), "is of type int: name a function that takes a model and returns a number"),
         (("--evaluate", "nets_nowhere:f"), "there is no module 'nets_nowhere'"),
-        (("--evaluate", f"{MODULE}:"), "name a function of a model"),
+        (("--evaluate", f"{MODULE}:"), "name a function that takes a model"),
         (("--evaluate", f"{MODULE}:broken"), "failed on a Sequential: RuntimeError: no luck"),
         (("--evaluate", f"{MODULE}:leaves"), "failed on a Sequential: SystemExit"),
         (("--evaluate", f"{MODULE}:words"), "evaluate gave a str, not a number"),
     ],
 )  # fmt: skip
-def test_bad_options(labelled: Labelled, options: tuple[str, ...], told: str) -> None:
+def test_bad_options(labelled: Labelled, options: tuple[str, ...], message: str) -> None:
     x, y = (t.numpy() for t in labelled)
     np.savez("soft.npz", x=x, labels=np.eye(3, dtype=np.float32)[y])
     np.savez("short.npz", x=x, labels=y[1:])
@@ -185,7 +185,7 @@ def test_bad_options(labelled: Labelled, options: tuple[str, ...], told: str) ->
     before = {p.name: p.read_bytes() for p in Path().iterdir() if p.is_file()}
     evaluate = () if "--evaluate" in options else ("--evaluate", "v.npz")
     out = () if "--out" in options else ("--out", "p.html")
-    fails(run(*FRONTIER, *evaluate, *out, *options), told)
+    fails(run(*FRONTIER, *evaluate, *out, *options), message)
     assert {p.name: p.read_bytes() for p in Path().iterdir() if p.is_file()} == before
 
 
@@ -250,7 +250,7 @@ def test_a_budget_for_pruning(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--budget", "1.3", "--alpha", "0.5"), "alpha and budget exclude each other"),
         (("--budget", "much"), "--budget much: 'much' is not a number"),
@@ -261,12 +261,12 @@ def test_a_budget_for_pruning(folder: Path) -> None:
         (("--budget", "0.1"), "the budget of"),
         (("--budget", "1.3", "--method", "ot"), "a budget is for methods that can leave some apart"),
         (("--mix", "auto"), "--mix auto needs labelled data"),
-        (("--evaluate", "v.npz"), "is what --mix auto goes by"),
+        (("--evaluate", "v.npz"), "is only used by --mix auto"),
     ],
 )
-def test_bad_budgets_and_mixes(folder: Path, options: tuple[str, ...], told: str) -> None:
+def test_bad_budgets_and_mixes(folder: Path, options: tuple[str, ...], message: str) -> None:
     before = sorted(os.listdir())
-    fails(run(*FUSE, *options), told)
+    fails(run(*FUSE, *options), message)
     assert sorted(os.listdir()) == before
 
 

@@ -57,7 +57,7 @@ def test_prune_json_and_half_precision(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--keep", "0"), "out of range"),
         (("--keep", "half"), "--keep half: 'half' is not a number"),
@@ -70,9 +70,9 @@ def test_prune_json_and_half_precision(folder: Path) -> None:
         (("--out", "a.safetensors"), "is an input"),
     ],
 )
-def test_bad_prunings(folder: Path, options: tuple[str, ...], told: str) -> None:
+def test_bad_prunings(folder: Path, options: tuple[str, ...], message: str) -> None:
     before = sorted(os.listdir())
-    fails(run(*PRUNE, *(() if "--out" in options else ("--out", "s.safetensors")), *options), told)
+    fails(run(*PRUNE, *(() if "--out" in options else ("--out", "s.safetensors")), *options), message)
     fails(run("prune", SMALL, "large.safetensors", "--input", "2,6", "--out", "s.pt"), "is of another model")
     assert sorted(os.listdir()) == before
 

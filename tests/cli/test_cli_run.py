@@ -1,4 +1,4 @@
-"""`run`: recipes give what the library gives, and every mistake in one is told with its line."""
+"""`run`: recipes give what the library gives, and every error in one is reported with its line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
             convention: mass
             data: x.npy
             batch: 20
-            refit: 1e-1   # a number, whatever YAML takes it for
+            refit: 1e-1   # a number, although YAML reads it as a string
             check: no
             seed: 4
             dtype: float16
@@ -148,15 +148,15 @@ def test_unequal_widths(folder: Path) -> None:
 
 def test_dry_run_does_nothing(folder: Path) -> None:
     result = recipe(TWO, "--dry-run")
-    assert (result.exit_code, result.stdout) == (0, "r.yaml is sound: 2 model(s) into f.safetensors\n")
+    assert (result.exit_code, result.stdout) == (0, "r.yaml is valid: 2 model(s) into f.safetensors\n")
     assert not Path("f.safetensors").exists()
 
 
-# Mistakes
+# Errors
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "message"),
     [
         (TWO + "metod: ot\n", 8, "unknown key 'metod' in the recipe; did you mean method?"),
         (TWO + "method: partial_ot\n", 8, "method: 'partial_ot' is not known; did you mean partial-ot?"),
@@ -164,21 +164,21 @@ def test_dry_run_does_nothing(folder: Path) -> None:
         (TWO + "alpha: much\n", 8, "alpha: expected a number, got 'much'"),
         (TWO + "alpha: .nan\n", 8, "expected a number"),
         (TWO + "alpha:\n  '0': 0.5\n  '2': -1\n", 10, "alpha: -1 is out of range"),
-        (TWO + "mix: [0.5, 0.6]\n", 8, "mix: shares are not negative and sum to one, these sum to 1.1"),
+        (TWO + "mix: [0.5, 0.6]\n", 8, "mix: shares must not be negative and must sum to one; these sum to 1.1"),
         (TWO + "mix: [1]\n", 8, "mix: 1 shares for 2 models"),
         (TWO + "mix: 0.5\n", 8, "mix: expected a list, got '0.5'"),
-        (TWO + "mix: auto\n", 8, "mix: auto needs what to choose by; give evaluate"),
-        (TWO + "evaluate: a.safetensors\n", 8, "evaluate: it is what mix: auto goes by"),
+        (TWO + "mix: auto\n", 8, "mix: auto needs data or a function to choose by; give evaluate"),
+        (TWO + "evaluate: a.safetensors\n", 8, "evaluate: it is only used by mix: auto"),
         (TWO + "mix: auto\nevaluate: none.npz\n", 9, "evaluate: none.npz: there is no such file"),
         (TWO + "mix: auto\nevaluate: nets_nowhere:f\n", 9, "evaluate 'nets_nowhere:f': there is no module"),
         (TWO + "budget: much\n", 8, "budget: expected a number, got 'much'"),
-        (TWO + "budget: 0\n", 8, "budget: a bound: '0' must be a number above 0"),
+        (TWO + "budget: 0\n", 8, "budget: '0' must be a number above 0"),
         (TWO + "budget:\n  params: 1.3\n  size: 2\n", 10, "budget: 'size' cannot be bounded"),
         (TWO + "alpha: 0.5\nbudget: 1.3\n", 9, "budget: alpha and budget exclude each other"),
         (TWO + "budget: 0.1\n", 8, "the budget of"),
         (TWO + "keep: 0.5\n", 8, "keep: several models are fused: give alpha instead"),
         (TWO + "batch: 3\n", 8, "batch: there is no data"),
-        (TWO + "seed: -1\n", 8, "seed: expected a whole number from 0 on"),
+        (TWO + "seed: -1\n", 8, "seed: expected a whole number of at least 0"),
         (TWO + "seed: 1.5\n", 8, "seed: expected a whole number"),
         (TWO + "check: maybe\n", 8, "check: expected true or false, got 'maybe'"),
         (TWO + "refit: 0\n", 8, "refit: expected true, false, or the strength"),
@@ -189,27 +189,27 @@ def test_dry_run_does_nothing(folder: Path) -> None:
         (TWO + "alpha:\n  '0': 0.5\n  '0': 0.1\n", 10, "alpha: 0 is given twice"),
         (TWO + "budget:\n  params: 1.3\n  params: 2\n", 10, "budget: params is given twice"),
         (TWO + "method: {name: cluster, solver: ward, solver: lloyd}\n", 8, "method: solver is given twice"),
-        (TWO.replace("f.safetensors", "7"), 7, "output: expected a text, got '7'"),
+        (TWO.replace("f.safetensors", "7"), 7, "output: expected a string, got '7'"),
         (TWO + "method: {name: cluster, speed: 3}\n", 8, "cluster has no setting 'speed'; it has solver"),
         (TWO + "method: {name: cluster, solver: quick}\n", 8, "solver"),
         (TWO + "method: {solver: ward}\n", 8, "needs a name"),
-        (TWO + "alpha: {0: 0.1\n", 9, "not YAML"),
-        (TWO + "alpha: *nothing\n", 8, "not YAML: found undefined alias"),
-        (TWO + "--- \n{}\n", 8, "not YAML"),
+        (TWO + "alpha: {0: 0.1\n", 9, "invalid YAML"),
+        (TWO + "alpha: *nothing\n", 8, "invalid YAML: found undefined alias"),
+        (TWO + "--- \n{}\n", 8, "invalid YAML"),
         (TWO.replace("a.safetensors", "none.pt"), 4, "checkpoint: none.pt: there is no such file"),
         (TWO.replace("checkpoint: a", "chekpoint: a"), 4, "unknown key 'chekpoint' in a model; did you mean check"),
-        (TWO.replace("- checkpoint: a.safetensors", "- a.safetensors"), 4, "a model must be keys and values"),
+        (TWO.replace("- checkpoint: a.safetensors", "- a.safetensors"), 4, "a model must be a mapping"),
         (TWO.replace(f"factory: {SMALL}", "").replace("b.pt", f"b.pt\n    factory: {SMALL}"), 4, "needs a factory"),
         (TWO.replace("input: 2,6", "input: 2,x"), 6, "input: shape 2,x: a shape is whole numbers"),
-        (TWO.replace("input: 2,6", "input: 2,6:float33"), 6, "input: 'float33' is not a type of torch"),
-        (TWO.replace("input: 2,6", "input: [2, 0]"), 6, "input: expected a whole number from 1 on"),
+        (TWO.replace("input: 2,6", "input: 2,6:float33"), 6, "input: 'float33' is not a torch dtype"),
+        (TWO.replace("input: 2,6", "input: [2, 0]"), 6, "input: expected a whole number of at least 1"),
         (TWO.replace("output:", "outputs:"), 7, "unknown key 'outputs' in the recipe; did you mean output?"),
         (TWO.replace("output: f.safetensors", ""), 2, "the key 'output' is missing"),
-        ("- 1\n", 1, "the recipe must be keys and values"),
-        ("", 1, "the recipe must be keys and values"),
-        ("\x00", 1, "not YAML"),
+        ("- 1\n", 1, "the recipe must be a mapping"),
+        ("", 1, "the recipe must be a mapping"),
+        ("\x00", 1, "invalid YAML"),
         (ONE + "alpha: 1\n", 4, "alpha: one model is pruned: give keep instead"),
-        (ONE + "method: ot\n", 4, "method: one model is pruned by cluster"),
+        (ONE + "method: ot\n", 4, "method: one model is pruned: choose from cluster"),
         # what only the library can find
         (TWO + "alpha: {layer9: 0.2}\n", 8, "alpha: no elastic space matches 'layer9'"),
         (TWO + "refit: true\n", 8, "refit needs data"),
@@ -222,14 +222,14 @@ def test_dry_run_does_nothing(folder: Path) -> None:
         (TWO.replace(SMALL, "nets_nowhere:net"), 2, "there is no module 'nets_nowhere'"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_with_their_line(folder: Path, text: str, line: int, told: str) -> None:
+def test_errors_are_reported_with_their_line(folder: Path, text: str, line: int, message: str) -> None:
     Path("r.yaml").write_text(text)
     before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
-    fails(run("run", "r.yaml"), f"error: r.yaml:{line}: ", told)
+    fails(run("run", "r.yaml"), f"error: r.yaml:{line}: ", message)
     assert {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before
 
 
-def test_all_mistakes_are_told_at_once(folder: Path) -> None:
+def test_all_errors_are_reported_at_once(folder: Path) -> None:
     result = recipe(TWO.replace("b.pt", "none.pt") + "alpha: 2\nmetod: ot\n")
     assert (result.exit_code, result.stdout) == (1, "")
     assert [line.split(": ")[1] for line in result.stderr.splitlines()] == ["r.yaml:5", "r.yaml:8", "r.yaml:9"]

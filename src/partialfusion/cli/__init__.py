@@ -1,4 +1,4 @@
-"""The command line: parses what was typed, calls the library, prints what it returns."""
+"""The command line: parses arguments, calls the library, prints what it returns."""
 
 from .root import app  # noqa: I001
 

@@ -1,4 +1,4 @@
-"""`partialfusion bench`: how fast a fusion of the user's own model is."""
+"""`partialfusion bench`: how fast a fusion of the user's model is."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typer
 
 from ..errors import OptionError
 from . import options as opt
-from .parse import example_inputs, parse_shares
-from .root import app
-from .terminal import examples, guarded, print_json, working
+from .parse import example_inputs, parse_fractions
+from .root import app, examples
+from .terminal import guarded, print_json, working
 
 
 @app.command(
@@ -29,23 +29,29 @@ def bench(
     inputs: opt.Inputs,
     fused: Annotated[
         Path | None,
-        typer.Argument(metavar="FUSED", help="What fuse or prune wrote; without it, two fresh models are fused."),
+        typer.Argument(
+            metavar="FUSED", help="A file written by fuse or prune. Default: fuse two newly initialised models."
+        ),
     ] = None,
     alpha: opt.Alpha = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 10.0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of PyTorch; its own choice unless given.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure, in seconds.")] = 10.0,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Number of PyTorch threads. Default: PyTorch's choice.")
+    ] = None,
     seed: opt.Seed = 0,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Time a model, the ensemble and their fusion, dense and as blocks, in one run on this machine.
+    """Time one model, the ensemble and their fusion, dense and as blocks, in one run on this machine.
 
     Times depend on shapes, not on weights: no checkpoints are needed.
     """
-    shares = parse_shares("--alpha", alpha)
-    if fused is not None and shares is not None:
-        raise OptionError(f"--alpha is for fresh models, and {fused} has its widths: leave one of them out")
-    with working() as tell:
-        tell("starting PyTorch", 0.0)
+    alphas = parse_fractions("--alpha", alpha)
+    if fused is not None and alphas is not None:
+        raise OptionError(
+            f"--alpha is for newly initialised models, but {fused} has its own widths: leave one of them out"
+        )
+    with working() as report:
+        report("starting PyTorch", 0.0)
         from .. import api
         from ..blocks.candidates import Fused
         from ..blocks.compare import compare
@@ -56,12 +62,12 @@ def bench(
         result: Fused
         if fused is None:
             models = [build(factory, seed=seed + k) for k in range(2)]
-            tell("fusing", 0.0)
-            result = api.fuse(models, tensors, alpha=shares, align="greedy", seed=seed, progress=tell)
+            report("fusing", 0.0)
+            result = api.fuse(models, tensors, alpha=alphas, align="greedy", seed=seed, progress=report)
         else:
             result = open_stored(fused, build(factory, seed=seed), tensors)
             models = [build(factory, seed=seed + k) for k in range(result.plan.models)]
-        tell(f"timing for {seconds:g} s", 0.0)
+        report(f"timing for {seconds:g} s", 0.0)
         with _threads(threads):
             found = compare(models, result, tensors, seconds=seconds)
     if as_json:

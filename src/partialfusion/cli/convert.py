@@ -1,4 +1,4 @@
-"""`partialfusion convert`: weights from one kind of file into another."""
+"""`partialfusion convert`: write weights as another kind of file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 from ..errors import OptionError
 from . import options as opt
 from .parse import example_inputs, parse_dtype
-from .root import app
-from .terminal import examples, guarded, print_json, working
+from .root import app, examples
+from .terminal import guarded, print_json, working
 
 if TYPE_CHECKING:
     import torch
@@ -34,31 +34,37 @@ ONNX = ".onnx"
 def convert(
     factory: opt.Factory,
     checkpoint: opt.Checkpoint,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="By its name: .safetensors, .pt or .onnx.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="File to write: .safetensors, .pt or .onnx.")
+    ],
     form: Annotated[
-        str, typer.Option(help="dense (all entries) or blocks (of a fusion, those that are not zero).")
+        str, typer.Option(help="dense (all entries) or blocks (only the non-zero blocks of a fusion).")
     ] = "dense",
     plan: Annotated[
         Path | None,
-        typer.Option(metavar="FUSED", help="For blocks of a checkpoint trained since: the file of the fusion."),
+        typer.Option(
+            metavar="FUSED", help="For blocks of a checkpoint trained after fusing: the file written by fuse or prune."
+        ),
     ] = None,
     dtype: opt.Dtype = None,
     inputs: opt.MaybeInputs = None,
-    check: Annotated[bool, typer.Option(help="Run an ONNX file and compare it before it is written.")] = True,
+    check: Annotated[
+        bool, typer.Option(help="Run the ONNX model and compare its outputs before it is written.")
+    ] = True,
     seed: opt.Seed = 0,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Write a checkpoint as another kind of file: dense or blocks, safetensors, torch or ONNX, in half precision.
+    """Write a checkpoint in another form: dense or blocks; safetensors, torch or ONNX; full or half precision.
 
-    Parameters keep the precision of the factory's model unless --dtype says; buffers keep it in any case.
+    Parameters keep the precision of the factory's model unless --dtype is given; buffers always keep it.
     """
-    with working(not quiet) as tell:
-        tell("starting PyTorch", 0.0)
+    with working(not quiet) as report:
+        report("starting PyTorch", 0.0)
         files = [checkpoint, *([plan] if plan else [])]
         narrow = parse_dtype(dtype)
         _check(out, form, inputs or [], files)
-        tell("loading", 0.0)
+        report("loading", 0.0)
         from ..io.factories import build
 
         model = build(factory, seed=seed)
@@ -67,11 +73,11 @@ def convert(
             tensors = example_inputs(inputs or [], seed)
             if form == "blocks":
                 written = _as_blocks(model, written, _plan_of(checkpoint, plan), tensors)
-            tell("exporting", 0.0)
+            report("exporting", 0.0)
             _export(written, tensors, out, narrow, check)
         else:
             written = _loaded(model, checkpoint, plan)
-            tell("writing", 0.0)
+            report("writing", 0.0)
             _save(written, out, _plan_of(checkpoint, plan) if form == "blocks" else None, narrow)
     parameters = sum(p.numel() for p in written.parameters())
     size = out.stat().st_size
@@ -82,7 +88,7 @@ def convert(
 
 
 def _check(out: Path, form: str, inputs: list[str], files: list[Path]) -> None:
-    """What is wrong with the output shows before anything is loaded."""
+    """Report problems with the output before anything is loaded."""
     from ..io.checkpoints import check_writable
     from ..io.onnx import writable as onnx_writable
 
@@ -91,7 +97,7 @@ def _check(out: Path, form: str, inputs: list[str], files: list[Path]) -> None:
     if out.suffix == ONNX:
         onnx_writable(out)
         if not inputs:
-            raise OptionError("an ONNX file is made by running the model: give --input SHAPE")
+            raise OptionError("exporting to ONNX runs the model on an example input: give --input SHAPE")
         return
     check_writable(out, keep=files)
     if form == "blocks" and out.suffix != ".safetensors":
@@ -99,21 +105,21 @@ def _check(out: Path, form: str, inputs: list[str], files: list[Path]) -> None:
 
 
 def _plan_of(checkpoint: Path, plan: Path | None) -> Path:
-    """The file that holds the plan: the one given, or the checkpoint itself."""
+    """The file that holds the plan: the one given as --plan, or the checkpoint itself."""
     from ..io.checkpoints import is_stored
 
     if plan is not None:
         return plan
     if not is_stored(checkpoint):
         raise OptionError(
-            f"{checkpoint} does not tell its blocks, only what fuse and prune write as .safetensors does: give that "
-            "file as --plan FUSED, or leave --form blocks out"
+            f"{checkpoint} does not store its blocks, only .safetensors files written by fuse or prune do: give that "
+            "file as --plan FUSED, or leave out --form blocks"
         )
     return checkpoint
 
 
 def _loaded(model: nn.Module, checkpoint: Path, plan: Path | None) -> nn.Module:
-    """The model of the checkpoint; with a plan it has the widths of that file."""
+    """The model with the weights of the checkpoint; with --plan it has the widths of that file."""
     from ..io.checkpoints import load_fused, load_into
     from ..io.storage import load
 
@@ -141,7 +147,7 @@ def _export(model: nn.Module, inputs: tuple[Any, ...], out: Path, dtype: torch.d
 
 
 def _save(model: nn.Module, out: Path, plan: Path | None, dtype: torch.dtype | None) -> None:
-    """As blocks with the plan of a file, else as a state dict."""
+    """Write blocks with the plan of a file, else a state dict."""
     from ..io.checkpoints import save_state
     from ..io.resave import resave
     from ..io.storage import inspect

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import CheckpointError
-from .frontier import PAGES, check_outputs, write
+from .frontier import PAGES, check_outputs
 from .options import AsJson, Seed
-from .root import app
-from .terminal import examples, guarded, print_json, working
+from .root import app, examples
+from .terminal import guarded, print_json, working
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..core.progress import ProgressCallback
-    from ..demo import Specialists, Study
-
+    from ..demo import Study
 
 PAGE = Path("partialfusion-demo.html")
+TITLE = "Two specialists on handwritten digits"
 
 
 @app.command(epilog=examples("demo", "demo --seed 1 --json --no-page", "demo --save digits --page digits.html"))
@@ -30,47 +28,39 @@ def demo(
     seed: Seed = 0,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the specialists, as a.safetensors and b.safetensors."),
+        typer.Option(metavar="FOLDER", help="Save the two networks here, as a.safetensors and b.safetensors."),
     ] = None,
-    page: Annotated[Path, typer.Option(metavar="FILE", help="The table as an interactive page, .html.")] = PAGE,
-    no_page: Annotated[bool, typer.Option("--no-page", help="Write no page.")] = False,
+    page: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where to write the table as an interactive page, .html.")
+    ] = PAGE,
+    no_page: Annotated[bool, typer.Option("--no-page", help="Do not write the page.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train two specialists on handwritten digits and fuse them, from average to ensemble. Takes seconds.
+    """Train two specialists on handwritten digits and fuse them, from plain average to ensemble. Takes seconds.
 
     Prints a table and writes it as a page that opens offline.
     """
-    with working() as tell:
-        tell("starting PyTorch", 0.0)
+    with working() as report:
+        report("starting PyTorch", 0.0)
         from .. import demo as digits
 
         if not no_page:
             check_outputs([page], forms=PAGES)
         if save is not None:
             _make_folder(save)
-        pair = digits.specialists(seed, on_step=lambda step: tell(step, 0.0))
+        pair = digits.specialists(seed, progress=report)
         if save is not None:
             from ..io.checkpoints import save_state
 
             save_state(pair.a, save / "a.safetensors")
             save_state(pair.b, save / "b.safetensors")
-        study = digits.study(pair, on_step=lambda step: tell(step, 0.0))
+        study = digits.study(pair, details=not no_page, progress=report)
         if not no_page:
-            _write_page(pair, page, tell)
+            study.frontier.save_html(page, title=TITLE)
     if as_json:
-        print_json(asdict(study))
+        print_json(study.record())
     else:
         _print_study(study, save, None if no_page else page)
-
-
-def _write_page(pair: Specialists, page: Path, tell: ProgressCallback) -> None:
-    """All of the frontier: unlike one that took hours, a part of it is worth nothing."""
-    from .. import demo as digits
-
-    found = digits.frontier(pair, progress=tell)
-    if not found.complete:
-        raise KeyboardInterrupt
-    write(found, page, "Two specialists on handwritten digits")
 
 
 def _make_folder(path: Path) -> None:
@@ -93,13 +83,13 @@ def _print_study(study: Study, saved: Path | None, page: Path | None) -> None:
     console.print("\nOne network made of both, with A and B mixed in three ways:")
     console.print(_study_table(study))
     console.print(
-        "ratio: parameters relative to one parent. alpha: the share of the channels\n"
+        "ratio: parameters relative to one parent. alpha: the fraction of the channels\n"
         "that stay isolated, from 0 (the size of one parent) to 1 (the exact ensemble).\n"
-        "The plain average does without alignment: channel i of A meets channel i of B,\n"
-        "whatever they stand for.\n"
+        "The plain average does without alignment: it averages channel i of A with\n"
+        "channel i of B, whatever they stand for.\n"
     )
     if page is not None:
-        console.print(f"To look at: {page}, which opens in a browser.\n", markup=False, soft_wrap=True)
+        console.print(f"Wrote {page}; open it in a browser.\n", markup=False, soft_wrap=True)
     if saved is not None:
         console.print(f"Saved a.safetensors and b.safetensors in {saved}.\n", markup=False, soft_wrap=True)
     console.print("[bold]Try next[/bold]\n")
@@ -109,7 +99,7 @@ def _print_study(study: Study, saved: Path | None, page: Path | None) -> None:
 
 
 def next_steps(saved: Path | None) -> list[str]:
-    """Commands and lines of Python to go on with after the demo."""
+    """Commands and Python code to try after the demo."""
     net = "partialfusion.demo:DigitsNet"
     folder = saved or Path("digits")
     a, b, fused = (folder / f"{name}.safetensors" for name in ("a", "b", "fused"))
@@ -120,16 +110,16 @@ def next_steps(saved: Path | None) -> list[str]:
         f"    --input 1,64 --alpha 0.2 --alpha hidden1=0.8 --out {fused}",
         "",
         "import partialfusion as pf",
-        "from partialfusion_study import digits",
+        "from partialfusion import demo",
         "",
-        "pair = digits.specialists(seed=1)",
+        "pair = demo.specialists(seed=1)",
         "result = pf.fuse([pair.a, pair.b], pair.test.images[:2], alpha=0.4, mix=[0.6, 0.4])",
         "print(result.summary())",
     ]
 
 
 def _study_table(study: Study) -> Table:
-    """One row for each network, accuracies side by side for each mix."""
+    """One row per size, with the accuracies of all mixes side by side."""
     from rich import box
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""`partialfusion frontier`: every size and mix measured, as a table and a page."""
+"""`partialfusion frontier`: measure every size and mix, as a table and a page."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import typer
 
 from ..errors import CheckpointError, OptionError
 from . import options as opt
-from .jobs import load_data
-from .measures import files_read, load_measure
+from .data import data_files, load_data, load_evaluate
 from .parse import example_inputs, factory_per_model, parse_names, parse_numbers, parse_refit
-from .root import app
-from .terminal import examples, guarded, interrupted, print_json, working
+from .root import app, examples
+from .terminal import guarded, interrupted, print_json, working
 
 if TYPE_CHECKING:
     from ..tradeoff import Frontier
@@ -40,17 +39,23 @@ def frontier(
     out: Annotated[
         list[Path],
         typer.Option(
-            "--out", "-o", metavar="FILE", help="By its name: a page (.html) or a table (.csv, .json); once for each."
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="File to write: a page (.html) or a table (.csv, .json). Repeat for several.",
         ),
     ],
     factories: opt.Factories = None,
     alphas: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="The sizes, from 0 to 1; 0,0.2,0.4,0.6,0.8,1 unless given.")
+        str | None,
+        typer.Option(metavar="A,B,…", help="Isolated fractions to measure, 0 to 1. Default: 0,0.2,0.4,0.6,0.8,1."),
     ] = None,
-    methods: Annotated[str, typer.Option(metavar="A,B,…", help="Methods of fuse.")] = "partial-ot",
+    methods: Annotated[str, typer.Option(metavar="A,B,…", help="Methods to measure, as for fuse.")] = "partial-ot",
     mixes: Annotated[
         list[str] | None,
-        typer.Option(metavar="A,B,…", help="Shares of the models, once for each mix; equal shares unless given."),
+        typer.Option(
+            metavar="A,B,…", help="Shares of the models, summing to one. Repeat for several mixes. Default: equal."
+        ),
     ] = None,
     features: opt.Features = "auto",
     site: opt.Site = "auto",
@@ -62,18 +67,20 @@ def frontier(
     ridge: opt.Ridge = None,
     convention: opt.Convention = "value",
     names: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Of the models; model A, model B, … unless given.")
+        str | None, typer.Option(metavar="A,B,…", help="Names of the models. Default: model A, model B, …")
     ] = None,
-    metric: Annotated[str | None, typer.Option(metavar="NAME", help="What --evaluate measures, for the table.")] = None,
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Of the page.")] = TITLE,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of what --evaluate measures, for the table.")
+    ] = None,
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Title of the page.")] = TITLE,
     check: opt.Check = True,
     seed: opt.Seed = 0,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Measure what fusing trades: the score against the size, from one model to the ensemble of all.
+    """Measure the trade-off of fusing: score against size, from one model to the ensemble of all.
 
-    Prints the table and writes it as a page that opens offline. Ctrl-C ends it, and what was measured is written.
+    Prints a table and writes it as a page that opens offline. After Ctrl-C the networks measured so far are written.
     """
     sizes = parse_numbers("--alphas", alphas)
     options = {
@@ -91,18 +98,18 @@ def frontier(
         "seed": seed,
     } | ({} if sizes is None else {"alphas": sizes})
     specs = factory_per_model(factory, factories or [], len(checkpoints))
-    with working(not quiet) as tell:
-        tell("starting PyTorch", 0.0)
+    with working(not quiet) as report:
+        report("starting PyTorch", 0.0)
         from ..io.checkpoints import load_model
         from ..tradeoff import frontier as measured
 
-        check_outputs(out, keep=[*checkpoints, *files_read(data, evaluate)])
+        check_outputs(out, keep=[*checkpoints, *data_files(data, evaluate)])
         tensors = example_inputs(inputs, seed)
         batches = load_data(data, batch, tensors)
-        measure = load_measure(evaluate, batch, tensors)
-        tell("loading", 0.0)
+        score = load_evaluate(evaluate, batch, tensors)
+        report("loading", 0.0)
         models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, checkpoints, strict=True)]
-        found = measured(models, tensors, evaluate=measure, data=batches, progress=tell, **options)  # type: ignore[arg-type]
+        found = measured(models, tensors, evaluate=score, data=batches, progress=report, **options)  # type: ignore[arg-type]
         _check_fused(found)
         for path in out:
             write(found, path, title)
@@ -110,14 +117,16 @@ def frontier(
 
 
 def _check_fused(found: Frontier) -> None:
-    """A frontier without a single fusion is none; one that was interrupted has what there was time for."""
+    """A complete frontier without a single fused network is an error; an interrupted one may have none yet."""
     fused = [p for p in found.points if p.kind == "fused"]
     if found.complete and all(p.score is None for p in fused):
-        raise OptionError(f"none of the {len(fused)} fusions could be made and measured; the first: {fused[0].error}")
+        raise OptionError(
+            f"none of the {len(fused)} fusions could be measured; the first failed with: {fused[0].error}"
+        )
 
 
 def check_outputs(paths: Sequence[Path], *, forms: Sequence[str] = FORMS, keep: Sequence[Path] = ()) -> None:
-    """What is wrong with the files to write shows before any work is done."""
+    """Report problems with the files to write before any work is done."""
     from ..io.files import check_target
 
     for number, path in enumerate(paths):
@@ -129,7 +138,7 @@ def check_outputs(paths: Sequence[Path], *, forms: Sequence[str] = FORMS, keep: 
 
 
 def write(found: Frontier, path: Path, title: str = TITLE) -> None:
-    """One file, of the form that its name says."""
+    """Write one file, in the format of its suffix."""
     if path.suffix in PAGES:
         found.save_html(path, title=title)
     elif path.suffix == ".csv":
@@ -139,7 +148,7 @@ def write(found: Frontier, path: Path, title: str = TITLE) -> None:
 
 
 def _mix(text: str) -> list[float] | float:
-    """Shares; one number alone is the share of the first of two models."""
+    """The shares; a single number is the share of the first of two models."""
     shares = parse_numbers("--mixes", text) or []
     return shares[0] if len(shares) == 1 else shares
 
@@ -151,4 +160,4 @@ def _show(found: Frontier, out: list[Path], *, as_json: bool, quiet: bool) -> No
     elif not quiet:
         typer.echo(f"{found}\n\nwrote {written}")
     if not found.complete:
-        interrupted(f"what was measured until then, {len(found.points)} networks, is in {written}")
+        interrupted(f"the {len(found.points)} networks measured so far are in {written}")

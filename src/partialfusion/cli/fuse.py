@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from . import options as opt
-from .jobs import Job, Model, carry_out, show
-from .parse import factory_per_model, parse_budget, parse_mix, parse_refit, parse_shares
-from .root import app
-from .terminal import examples, guarded, working
+from .jobs import Job, Model, run_job, show
+from .parse import factory_per_model, parse_budget, parse_fractions, parse_mix, parse_refit
+from .root import app, examples
+from .terminal import guarded, working
 
 
 @app.command(
@@ -58,14 +58,14 @@ def fuse(
 ) -> None:
     """Fuse checkpoints of one architecture into one model and write its weights.
 
-    The result is of the class of the last model; its layers are as wide as alpha or the budget makes them.
+    The result is of the last model's class; alpha or the budget sets the widths of its layers.
     """
     factories_ = factory_per_model(factory, factories or [], len(checkpoints))
     job = Job(
         models=tuple(Model(f, path) for f, path in zip(factories_, checkpoints, strict=True)),
         inputs=tuple(inputs),
         options={
-            "alpha": parse_shares("--alpha", alpha),
+            "alpha": parse_fractions("--alpha", alpha),
             "mix": parse_mix(mix, evaluate),
             "method": method,
             "features": features,
@@ -84,6 +84,6 @@ def fuse(
         dtype=dtype,
         seed=seed,
     )
-    with working(not quiet) as tell:
-        result = carry_out(job, tell)
+    with working(not quiet) as report:
+        result = run_job(job, report)
     show(result, job, as_json=as_json, quiet=quiet)

@@ -1,4 +1,4 @@
-"""Arguments and options that commands share: the same name means the same everywhere, and in the Python API."""
+"""Arguments and options of several commands; a name means the same in every command and in the Python API."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Factory = Annotated[
     str,
     typer.Argument(
         metavar="FACTORY",
-        help="package.module:factory, timm:NAME or torchvision:NAME, arguments after commas (timm:resnet18,"
-        "num_classes=10); the current folder is searched too.",
+        help="package.module:factory, timm:NAME or torchvision:NAME, with arguments after commas (timm:resnet18,"
+        "num_classes=10). Modules in the current directory are found too.",
     ),
 ]
 Checkpoints = Annotated[
     list[Path],
-    typer.Argument(metavar="CHECKPOINT…", help="Two or more: safetensors or torch state dicts."),
+    typer.Argument(metavar="CHECKPOINT…", help="Two or more files: safetensors or torch state dicts."),
 ]
-Checkpoint = Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="safetensors or a torch state dict.")]
+Checkpoint = Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A safetensors file or a torch state dict.")]
 Factories = Annotated[
     list[str] | None,
     typer.Option(
@@ -34,43 +34,45 @@ Inputs = Annotated[
         "--input",
         "-i",
         metavar="SHAPE",
-        help="Shape of an example input, such as 1,3,32,32 or 1,16:int64; once for each input of the model.",
+        help="Shape of an example input, such as 1,3,32,32 or 1,16:int64. Repeat for each input of the model.",
     ),
 ]
 MaybeInputs = Annotated[
     list[str] | None,
-    typer.Option("--input", "-i", metavar="SHAPE", help="For ONNX: shape of an example input, once for each input."),
+    typer.Option("--input", "-i", metavar="SHAPE", help="For ONNX: shape of an example input. Repeat for each input."),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the weights go: .safetensors or .pt.")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="FILE", help="File to write the weights to, .safetensors or .pt.")
+]
 Alpha = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NUMBER|PATTERN=NUMBER",
-        help="Share of the channels that stay isolated: 0 is one model's widths, 1 the ensemble; for "
-        "partial-ot 0.4 unless given, else 0. A pattern sets it for the spaces it matches.",
+        help="Fraction of the channels that stay isolated: 0 gives one model's widths, 1 the ensemble. A pattern sets "
+        "it for the spaces it matches. Default: 0.4 for partial-ot, else 0.",
     ),
 ]
 Keep = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NUMBER|PATTERN=NUMBER",
-        help="Share of the channels that is left; 0.5 unless given. A pattern sets it for the spaces it matches, and "
-        "all others then keep all.",
+        help="Fraction of the channels to keep. A pattern sets it for the spaces it matches; the others then keep all "
+        "their channels. Default: 0.5.",
     ),
 ]
 Budget = Annotated[
     str | None,
     typer.Option(
         metavar="NUMBER|NAME=NUMBER,…",
-        help="How large the result may be, and every space gets the share that suits it: 1.3 times the (last) model's "
-        "parameters, or bounds on params, flops and channels. Whole numbers above 64 are counts.",
+        help="How large the result may be; each space gets the width that suits it. 1.3 means 1.3 times the (last) "
+        "model's parameters; params, flops and channels can be bounded by name. Whole numbers above 64 are counts.",
     ),
 ]
 Mix = Annotated[
     str | None,
     typer.Option(
         metavar="A,B,…|auto",
-        help="Share of each model, summing to one; equal unless given. auto finds them with --evaluate.",
+        help="Share of each model, summing to one; auto chooses them with --evaluate. Default: equal.",
     ),
 ]
 MaybeEvaluate = Annotated[
@@ -78,23 +80,25 @@ MaybeEvaluate = Annotated[
     typer.Option(
         "--evaluate",
         metavar="FILE|FUNCTION",
-        help="What --mix auto goes by: inputs and labels (.npz, .safetensors or .pt, a tensor for each input and one "
-        "named labels, else the last), or package.module:function of a model that gives a number, larger is better.",
+        help="What --mix auto maximises: accuracy on a file of inputs and labels (.npz, .safetensors or .pt; the "
+        "labels are the tensor named labels, else the last), or package.module:function, which takes a model and "
+        "returns a number.",
     ),
 ]
 Evaluate = Annotated[
     str,
     typer.Option(
         metavar="FILE|FUNCTION",
-        help="Inputs and labels, for accuracy (.npz, .safetensors or .pt, a tensor for each input and one named "
-        "labels, else the last), or package.module:function of a model that gives a number, larger is better.",
+        help="What to measure: accuracy on a file of inputs and labels (.npz, .safetensors or .pt; the labels are the "
+        "tensor named labels, else the last), or package.module:function, which takes a model and returns a number; "
+        "larger is better.",
     ),
 ]
-Features = Annotated[str, typer.Option(help="Compare channels by: auto, weights, activations or both.")]
-Site = Annotated[str, typer.Option(help="Activations pre or post the activation function: auto, pre, post.")]
-Align = Annotated[str, typer.Option(help="fixed-point or greedy.")]
-Norm = Annotated[str, typer.Option(help="Batch-norm statistics: auto, recalibrate or analytic.")]
-Convention = Annotated[str, typer.Option(help="value, or mass (the paper's form).")]
+Features = Annotated[str, typer.Option(help="What channels are compared by: auto, weights, activations or both.")]
+Site = Annotated[str, typer.Option(help="Compare values before or after the activation function: auto, pre or post.")]
+Align = Annotated[str, typer.Option(help="How spaces are aligned: fixed-point or greedy.")]
+Norm = Annotated[str, typer.Option(help="How batch-norm statistics are found: auto, recalibrate or analytic.")]
+Convention = Annotated[str, typer.Option(help="Convention of the kernel pairs: value, or mass (the paper's).")]
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -109,18 +113,19 @@ NeededData = Annotated[
         help="Unlabelled inputs: .npy, .npz, .safetensors or .pt with a tensor for each input.",
     ),
 ]
-Batch = Annotated[int, typer.Option("--batch", "--batch-size", min=1, help="Samples of the data in a batch.")]
+Batch = Annotated[int, typer.Option("--batch", "--batch-size", min=1, help="Samples per batch.")]
 Refit = Annotated[
-    bool, typer.Option("--refit", help="Fit the result's layers to the models on the data afterwards, without labels.")
+    bool, typer.Option("--refit", help="Then fit the layers of the result to the models on the data, without labels.")
 ]
 Ridge = Annotated[
-    float | None, typer.Option(metavar="NUMBER", help="How strongly refitting holds the weights; 0.01 unless given.")
+    float | None,
+    typer.Option(metavar="NUMBER", help="How strongly refitting holds on to the fused weights. Default: 0.01."),
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option(metavar="TYPE", help="Store parameters as float16, bfloat16 or float32; as they are unless given."),
+    typer.Option(metavar="TYPE", help="Store parameters as float16, bfloat16 or float32. Default: as they are."),
 ]
-Check = Annotated[bool, typer.Option(help="Verify on numbers that channels can be moved and spaces widened.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of everything random.")]
+Check = Annotated[bool, typer.Option(help="Verify numerically that channels can be moved and spaces widened.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

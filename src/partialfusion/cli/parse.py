@@ -1,4 +1,4 @@
-"""What was typed, as values: shapes, shares, patterns, factories."""
+"""Option strings as values: shapes, fractions per space, shares, budgets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-BOUNDS = ("params", "flops", "channels")  # of a budget
+BOUNDS = ("params", "flops", "channels")  # what a budget can limit
 
 
 def factory_per_model(first: str, further: Sequence[str], models: int) -> list[str]:
-    """One factory for each model: the same for all, or the first and one for each after it."""
+    """One factory per model: the same for all, or the first and one for each model after it."""
     if not further:
         return [first] * models
     if len(further) != models - 1:
@@ -27,8 +27,8 @@ def factory_per_model(first: str, further: Sequence[str], models: int) -> list[s
     return [first, *further]
 
 
-def parse_shares(option: str, given: Sequence[str] | None) -> float | dict[str, float] | None:
-    """A number, or patterns of space names with numbers; a number beside patterns is for all other spaces."""
+def parse_fractions(option: str, given: Sequence[str] | None) -> float | dict[str, float] | None:
+    """A number, or numbers by patterns of space names; a number beside patterns is for all other spaces."""
     patterns: dict[str, float] = {}
     numbers: list[float] = []
     for text in given or ():
@@ -36,11 +36,13 @@ def parse_shares(option: str, given: Sequence[str] | None) -> float | dict[str, 
         if equals:
             if pattern in patterns:
                 raise OptionError(f"{option} {text}: a number for {pattern!r} is given twice")
-            patterns[pattern] = _number(number, f"{option} {text}")
+            patterns[pattern] = _number(number, f"{option} {text}: ")
         else:
-            numbers.append(_number(text, f"{option} {text}"))
+            numbers.append(_number(text, f"{option} {text}: "))
     if len(numbers) > 1:
-        raise OptionError(f"{option} gives {len(numbers)} numbers for all spaces; write PATTERN=NUMBER for some")
+        raise OptionError(
+            f"{option} gives {len(numbers)} numbers for all spaces; write PATTERN=NUMBER for some of them"
+        )
     if numbers and "*" in patterns:
         raise OptionError(f"{option} gives a number for all spaces twice, alone and for the pattern '*'")
     if not patterns:
@@ -49,33 +51,33 @@ def parse_shares(option: str, given: Sequence[str] | None) -> float | dict[str, 
 
 
 def parse_numbers(option: str, given: str | None) -> list[float] | None:
-    """Numbers between commas."""
-    return None if given is None else [_number(part, f"{option} {given}") for part in given.split(",")]
+    """Numbers separated by commas."""
+    return None if given is None else [_number(part, f"{option} {given}: ") for part in given.split(",")]
 
 
 def parse_names(option: str, given: str | None) -> list[str] | None:
-    """Words between commas."""
+    """Names separated by commas."""
     if given is None:
         return None
     found = [part.strip() for part in given.split(",")]
     if not all(found):
-        raise OptionError(f"{option} {given}: give names between commas, such as a,b")
+        raise OptionError(f"{option} {given}: give names separated by commas, such as a,b")
     return found
 
 
 def parse_mix(given: str | None, evaluate: str | None) -> list[float] | Literal["auto"] | None:
-    """The shares, or "auto" with what they are chosen by."""
+    """The shares, or "auto", which needs --evaluate to choose them."""
     if given == "auto":
         if evaluate is None:
-            raise OptionError("--mix auto needs labelled data or a measure to choose by: add --evaluate FILE|FUNCTION")
+            raise OptionError("--mix auto needs labelled data or a function to choose by: add --evaluate FILE|FUNCTION")
         return "auto"
     if evaluate is not None:
-        raise OptionError(f"--evaluate {evaluate} is what --mix auto goes by: add --mix auto, or leave it out")
+        raise OptionError(f"--evaluate {evaluate} is only used by --mix auto: add --mix auto, or leave it out")
     return parse_numbers("--mix", given)
 
 
 def parse_budget(given: str | None) -> dict[str, float | int] | None:
-    """Bounds by name from a text such as 1.3, which is of parameters, or params=1.3,flops=1.5."""
+    """Bounds by name, from a string such as 1.3, which bounds the parameters, or params=1.3,flops=1.5."""
     if given is None:
         return None
     bounds: dict[str, float | int] = {}
@@ -86,20 +88,20 @@ def parse_budget(given: str | None) -> dict[str, float | int] | None:
             raise OptionError(f"--budget {given}: {name!r} cannot be bounded, only {', '.join(BOUNDS)} can")
         if name in bounds:
             raise OptionError(f"--budget {given}: {name} is given twice")
-        bounds[name] = bound(number, f"--budget {given}")
+        bounds[name] = parse_bound(number, f"--budget {given}: ")
     return bounds
 
 
-def bound(text: str, option: str) -> float | int:
-    """A number above 0; a whole number stays one, for it may be a count."""
-    value = _number(text, option)
+def parse_bound(text: str, prefix: str = "") -> float | int:
+    """A number above 0; an integer stays one, because it may be a count. Errors start with the prefix."""
+    value = _number(text, prefix)
     if not (math.isfinite(value) and value > 0):
-        raise OptionError(f"{option}: {text!r} must be a number above 0, such as 1.3")
+        raise OptionError(f"{prefix}{text!r} must be a number above 0, such as 1.3")
     return int(text) if text.strip().lstrip("+").isdecimal() else value
 
 
 def parse_refit(wanted: bool, ridge: float | None) -> bool | float:
-    """The library's `refit` from a flag and a strength."""
+    """The value of the library's `refit`, from --refit and --ridge."""
     if ridge is None:
         return wanted
     if not wanted:
@@ -108,7 +110,7 @@ def parse_refit(wanted: bool, ridge: float | None) -> bool | float:
 
 
 def parse_dtype(given: str | None) -> torch.dtype | None:
-    """A type to store parameters in."""
+    """The type to store parameters in."""
     if given is None:
         return None
     from ..io.storage import NARROW
@@ -119,27 +121,27 @@ def parse_dtype(given: str | None) -> torch.dtype | None:
     return known[given]
 
 
-def _number(text: str, option: str) -> float:
+def _number(text: str, prefix: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise OptionError(f"{option}: {text!r} is not a number") from None
+        raise OptionError(f"{prefix}{text!r} is not a number") from None
 
 
 def parse_shape(spec: str, option: str = "--input") -> tuple[list[int], str]:
-    """Sizes and the name of a type from a text such as 1,16:int64."""
+    """The sizes and the name of the dtype, from a string such as 1,16:int64."""
     sizes, _, name = spec.partition(":")
     try:
         shape = [int(size) for size in sizes.split(",")]
     except ValueError:
         shape = []
     if not shape or min(shape) < 1:
-        raise OptionError(f"{option} {spec}: a shape is whole numbers between commas, such as 1,3,32,32")
+        raise OptionError(f"{option} {spec}: a shape is whole numbers separated by commas, such as 1,3,32,32")
     return shape, name or "float32"
 
 
 def example_inputs(specs: Sequence[str], seed: int) -> tuple[Tensor, ...]:
-    """Random inputs from texts such as 1,3,32,32 or 1,16:int64, one for each; integers are 0 or 1."""
+    """One random input per shape, such as 1,3,32,32 or 1,16:int64; integers are 0 or 1."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -148,7 +150,7 @@ def example_inputs(specs: Sequence[str], seed: int) -> tuple[Tensor, ...]:
         shape, name = parse_shape(spec)
         dtype = getattr(torch, name, None)
         if not isinstance(dtype, torch.dtype):
-            raise OptionError(f"--input {spec}: {name!r} is not a type of torch, such as float32 or int64")
+            raise OptionError(f"--input {spec}: {name!r} is not a torch dtype, such as float32 or int64")
         if dtype.is_floating_point or dtype.is_complex:
             inputs.append(torch.randn(shape, generator=generator).to(dtype))
         else:

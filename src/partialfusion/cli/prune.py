@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from . import options as opt
-from .jobs import Job, Model, carry_out, show
-from .parse import parse_budget, parse_refit, parse_shares
-from .root import app
-from .terminal import examples, guarded, working
+from .jobs import Job, Model, run_job, show
+from .parse import parse_budget, parse_fractions, parse_refit
+from .root import app, examples
+from .terminal import guarded, working
 
 
 @app.command(
@@ -44,12 +44,12 @@ def prune(
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Compress one checkpoint: channels are kept, combined with others that respond alike, or deleted."""
+    """Compress one checkpoint: channels are kept, merged with others that respond alike, or removed."""
     job = Job(
         models=(Model(factory, checkpoint),),
         inputs=tuple(inputs),
         options={
-            "keep": parse_shares("--keep", keep),
+            "keep": parse_fractions("--keep", keep),
             "method": method,
             "features": features,
             "site": site,
@@ -66,6 +66,6 @@ def prune(
         seed=seed,
         prune=True,
     )
-    with working(not quiet) as tell:
-        result = carry_out(job, tell)
+    with working(not quiet) as report:
+        result = run_job(job, report)
     show(result, job, as_json=as_json, quiet=quiet)

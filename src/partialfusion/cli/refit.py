@@ -1,4 +1,4 @@
-"""`partialfusion refit`: a stored fusion, fitted to its sources on unlabelled data."""
+"""`partialfusion refit`: fit a stored fusion to its sources on unlabelled data."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from . import options as opt
-from .jobs import load_data, show_fusion
+from .data import load_data
+from .output import show_fusion
 from .parse import example_inputs, factory_per_model, parse_dtype
-from .root import app
-from .terminal import examples, guarded, working
+from .root import app, examples
+from .terminal import guarded, working
 
 
 @app.command(
@@ -25,9 +26,9 @@ from .terminal import examples, guarded, working
 @guarded
 def refit(
     factory: opt.Factory,
-    fused: Annotated[Path, typer.Argument(metavar="FUSED", help="What fuse or prune wrote, as .safetensors.")],
+    fused: Annotated[Path, typer.Argument(metavar="FUSED", help="A .safetensors file written by fuse or prune.")],
     sources: Annotated[
-        list[Path], typer.Argument(metavar="CHECKPOINT…", help="The checkpoints it was made of, in their order.")
+        list[Path], typer.Argument(metavar="CHECKPOINT…", help="The checkpoints it was made from, in the same order.")
     ],
     inputs: opt.Inputs,
     data: opt.NeededData,
@@ -41,9 +42,9 @@ def refit(
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Fit a fused or pruned model, layer by layer and without labels, to what its sources compute."""
-    with working(not quiet) as tell:
-        tell("starting PyTorch", 0.0)
+    """Fit a fused or pruned model to what its sources compute, layer by layer and without labels."""
+    with working(not quiet) as report:
+        report("starting PyTorch", 0.0)
         from .. import api
         from ..io.checkpoints import check_writable, load_model, save_fusion
         from ..io.stored import restore
@@ -55,11 +56,11 @@ def refit(
         tensors = example_inputs(inputs, seed)
         batches = load_data(data, batch, tensors)
         assert batches is not None
-        tell("loading", 0.0)
+        report("loading", 0.0)
         models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, sources, strict=True)]
-        tell("tracing", 0.0)
+        report("tracing", 0.0)
         result = restore(fused, models, tensors, check=check)
-        result = api.refit(result, batches, ridge=RIDGE if ridge is None else ridge, progress=tell)
-        tell("writing", 1.0)
+        result = api.refit(result, batches, ridge=RIDGE if ridge is None else ridge, progress=report)
+        report("writing", 1.0)
         save_fusion(result, out, dtype=narrow)
     show_fusion(result, specs[-1], out, as_json=as_json, quiet=quiet)

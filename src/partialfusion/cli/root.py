@@ -1,4 +1,4 @@
-"""The application that every command registers with."""
+"""The application that every command registers with, and what the help of all commands shares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-# Modules that need torch are imported inside the commands, so that help and typing mistakes answer at once.
+from ..core.version import __version__
+
+# Modules that need torch are imported inside the commands, so that help and usage errors appear at once.
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
@@ -22,10 +24,13 @@ app = typer.Typer(
 )
 
 
+def examples(*commands: str) -> str:
+    """The examples at the end of a command's help."""
+    return "\n".join(["[bold]Examples[/bold]", *(f"  partialfusion {command}" for command in commands)])
+
+
 def _version(wanted: bool) -> None:
     if wanted:
-        from ..core.version import __version__
-
         typer.echo(f"partialfusion {__version__}")
         raise typer.Exit()
 

@@ -1,4 +1,4 @@
-"""`partialfusion run`: a recipe, carried out."""
+"""`partialfusion run`: fuse or prune as a recipe says."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 
 from ..errors import FusionError
 from . import options as opt
-from .jobs import carry_out, show
-from .root import app
-from .terminal import examples, guarded, working
+from .jobs import run_job, show
+from .root import app, examples
+from .terminal import guarded, working
 
 RECIPE = """[bold]recipe.yaml[/bold]
     models:
@@ -30,17 +30,18 @@ RECIPE = """[bold]recipe.yaml[/bold]
 @app.command(epilog=f"{examples('run recipe.yaml', 'run recipe.yaml --dry-run')}\n\n{RECIPE}")
 @guarded
 def run(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file.")],
-    dry: Annotated[bool, typer.Option("--dry-run", help="Check the recipe and do nothing.")] = False,
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.")],
+    dry: Annotated[bool, typer.Option("--dry-run", help="Check the recipe and stop.")] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Fuse or prune as a recipe says: its keys are the options of fuse and prune.
+    """Fuse or prune as a recipe says; its keys are the options of fuse and prune.
 
-    All its mistakes are told with their lines, before anything is computed. Files are named as from the current folder.
+    All errors are reported with their line numbers before anything is computed. Paths are relative to the current
+    directory.
     """
-    with working(not quiet) as tell:
-        tell("starting PyTorch", 0.0)
+    with working(not quiet) as report:
+        report("starting PyTorch", 0.0)
         from .recipes import located, read_recipe
 
         job, lines = read_recipe(recipe)
@@ -48,10 +49,10 @@ def run(
             result = None
         else:
             try:
-                result = carry_out(job, tell)
+                result = run_job(job, report)
             except FusionError as error:
                 raise located(error, recipe, lines) from error
     if result is not None:
         show(result, job, as_json=as_json, quiet=quiet)
     elif not quiet:
-        typer.echo(f"{recipe} is sound: {len(job.models)} model(s) into {job.out}")
+        typer.echo(f"{recipe} is valid: {len(job.models)} model(s) into {job.out}")

@@ -1,18 +1,19 @@
-"""The command `partialfusion study`: list, run and report the experiments."""
+"""`partialfusion study`: list, run and report the paper's experiments, which are in a package of their own."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import OptionError
+from ..errors import FusionError, OptionError
 from .options import AsJson
-from .root import HELP_NAMES
+from .root import HELP_NAMES, examples
 from .root import app as root
-from .terminal import examples, guarded, print_json
+from .terminal import guarded, print_json
 
 if TYPE_CHECKING:
     from partialfusion_study.experiments import Scale
@@ -25,13 +26,13 @@ app = typer.Typer(
 )
 root.add_typer(app, name="study")
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Experiments; all where none is named.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Tiny settings that run through in seconds and mean nothing.")]
-Full = Annotated[bool, typer.Option("--full", help="CIFAR-10 at the paper's scale too; wants a GPU and days.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Experiments. Default: all.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Tiny settings that run in seconds; the results mean nothing.")]
+Full = Annotated[bool, typer.Option("--full", help="Also CIFAR-10 at the paper's scale; needs a GPU and days.")]
 Results = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of the pages, with the results in cells/ inside. Default: docs/results of a checkout, else "
+        help="Folder for the pages, with the results in cells/ inside it. Default: docs/results in a checkout, else "
         "results; quick results go to results/quick.",
     ),
 ]
@@ -40,15 +41,16 @@ Results = Annotated[
 @app.command("list", epilog=examples("study list"))
 @guarded
 def list_(quick: Quick = False, full: Full = False, results: Results = None, as_json: AsJson = False) -> None:
-    """Experiments, the paper's labels, and how much of each has been run."""
-    from partialfusion_study.conduct import missing, store_of
+    """List the experiments, and how much of each has been run."""
+    _check_installed()
     from partialfusion_study.experiments import EXPERIMENTS
+    from partialfusion_study.study import missing, store_of
 
     scale = _scale(quick, full)
     store = store_of(_folder(results, scale))
     rows = []
     for experiment in EXPERIMENTS.values():
-        cells = len(set(experiment.grid(scale))) + len(experiment.trainings(scale))
+        cells = len(set(experiment.cells(scale))) + len(experiment.trainings(scale))
         rows.append((experiment, cells, missing(experiment, scale, store)))
     if as_json:
         print_json([
@@ -71,28 +73,28 @@ def run(
     quick: Quick = False,
     full: Full = False,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes; default one per core, 0 for none beside this one.")
+        int | None, typer.Option(min=0, help="Worker processes; 0 runs everything in this one. Default: one per core.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers compute instead.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address of a Dask scheduler, whose workers compute instead.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Holds MNIST and CIFAR-10; default: the cache, else fetched.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder with MNIST and CIFAR-10. Default: the cache, else a download."),
     ] = None,
     results: Results = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute what has no result yet; a run that was stopped goes on where it was."""
-    from dataclasses import asdict
-
-    from partialfusion_study.conduct import check_data, conduct, store_of
+    """Compute the results that are missing; a run that was stopped continues where it left off."""
+    _check_installed()
     from partialfusion_study.experiments import chosen
     from partialfusion_study.runner import executor
+    from partialfusion_study.study import check_data, run_study, store_of
 
     if workers is not None and cluster is not None:
-        raise OptionError("--workers and --cluster exclude each other: cells run here or there")
+        raise OptionError("--workers and --cluster exclude each other: leave one of them out")
     if data is not None and cluster is not None:
-        raise OptionError("--data is a folder of this machine: set PARTIALFUSION_DATA where the workers are started")
+        raise OptionError("--data is a folder on this machine: set PARTIALFUSION_DATA where the workers are started")
     if data is not None:
         os.environ["PARTIALFUSION_DATA"] = str(data)
     scale = _scale(quick, full)
@@ -101,7 +103,7 @@ def run(
     if cluster is None:
         check_data(experiments, scale)
     with executor(workers, cluster) as pool:
-        done = conduct(experiments, scale, store_of(folder), pool)
+        done = run_study(experiments, scale, store_of(folder), pool)
     if as_json:
         print_json({"results": str(folder), "trainings": asdict(done.trainings), "cells": asdict(done.cells)})
     else:
@@ -113,9 +115,10 @@ def run(
 def report(
     names: Names = None, quick: Quick = False, full: Full = False, results: Results = None, as_json: AsJson = False
 ) -> None:
-    """Write the pages, with figures, of all experiments that have their results; those named must have them."""
-    from partialfusion_study.conduct import missing, store_of, write_pages
+    """Write pages with figures for all experiments whose results are complete; those named must be."""
+    _check_installed()
     from partialfusion_study.experiments import chosen
+    from partialfusion_study.study import missing, store_of, write_pages
 
     scale = _scale(quick, full)
     folder = _folder(results, scale)
@@ -123,10 +126,10 @@ def report(
     lacking = {e.name: left for e in chosen([]) if (left := missing(e, scale, store))}
     for name in [e.name for e in chosen(names or []) if names and e.name in lacking]:
         again = f"partialfusion study run {name}{_flag(scale)}"
-        raise OptionError(f"{name} lacks {lacking[name]} results in {folder}: {again}")
+        raise OptionError(f"{name} lacks {lacking[name]} results in {folder}: run {again}")
     ready = [e for e in chosen([]) if e.name not in lacking]
     if not ready:
-        raise OptionError(f"there are no results in {folder} yet: partialfusion study run{_flag(scale)}")
+        raise OptionError(f"there are no results in {folder} yet: run partialfusion study run{_flag(scale)}")
     written = write_pages(ready, scale, store, folder, lacking=list(lacking))
     if as_json:
         print_json({"written": [str(path) for path in written], "missing": lacking})
@@ -134,6 +137,19 @@ def report(
     typer.echo(f"{len(written)} files in {folder}; start at {written[-1]}")
     for name, left in lacking.items():
         typer.echo(f"left out: {name}, {left} results to run")
+
+
+def _check_installed() -> None:
+    """The library works without the experiments, so they may be missing."""
+    try:
+        import partialfusion_study  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "partialfusion_study":
+            raise
+        raise FusionError(
+            "the experiments are in the package partialfusion_study, which is not installed: "
+            'pip install "partialfusion[study]"'
+        ) from error
 
 
 def _scale(quick: bool, full: bool) -> Scale:
@@ -147,7 +163,7 @@ def _flag(scale: Scale) -> str:
 
 
 def _folder(given: Path | None, scale: Scale) -> Path:
-    """Where results go unless the user says: full and quick ones never among those of the usual scale."""
+    """The default folder of the results keeps quick and full ones apart from those of the usual scale."""
     if given is not None:
         return given
     home = Path("docs/results") if Path("docs/results").is_dir() else Path("results")

@@ -1,4 +1,4 @@
-"""What every command shares: errors in one line, examples in the help, a bar while it works, JSON for machines."""
+"""How every command behaves in a terminal: one-line errors, Ctrl-C, a progress bar, JSON output."""
 
 from __future__ import annotations
 
@@ -22,22 +22,16 @@ from ..errors import FusionError, RecipeError
 P = ParamSpec("P")
 
 TRACEBACK = "PARTIALFUSION_TRACEBACK"
-_pressed: list[int] = []  # signals since the command began
-INTERRUPTED = 130  # the exit code of a process that SIGINT ended, as shells tell it
-
-
-def examples(*commands: str) -> str:
-    """The end of a command's help."""
-    return "\n".join(["[bold]Examples[/bold]", *(f"  partialfusion {command}" for command in commands)])
+INTERRUPTED = 130  # the exit code that shells report for a process ended by SIGINT
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
-    """A command that ends in one line on stderr instead of a traceback; a recipe, in one for each mistake."""
+    """A command that ends with one line on stderr instead of a traceback; a recipe, with one line per error."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            with _noting_interrupts():
+            with _interrupts.watched():
                 command(*args, **kwargs)
         except FusionError as error:
             _fail(str(error), error)
@@ -46,66 +40,81 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
-            if _pressed and not os.environ.get(TRACEBACK):
+            if _interrupts.pressed and not os.environ.get(TRACEBACK):
                 interrupted()
             first = next(iter(str(error).strip().splitlines()), "")
-            _fail(f"unexpected {type(error).__name__}: {first} (set {TRACEBACK}=1 to see where)", error)
+            _fail(f"unexpected {type(error).__name__}: {first} (set {TRACEBACK}=1 to see the traceback)", error)
 
     return run
 
 
-@contextmanager
-def _noting_interrupts() -> Iterator[None]:
-    """Remember that Ctrl-C was pressed: code in between may swallow the exception, and go on or fail strangely."""
+class _Interrupts:
+    """Whether Ctrl-C was pressed since the command began.
 
-    def note(number: int, frame: object) -> NoReturn:
-        _pressed.append(number)
+    Code that a command calls may swallow KeyboardInterrupt and go on, or fail with another error.
+    """
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note SIGINT while a command runs, where Python's usual handler is in place."""
+        self.pressed = False
+        usual = signal.default_int_handler
+        if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, usual)
+
+    def _note(self, number: int, frame: object) -> NoReturn:
+        self.pressed = True
         raise KeyboardInterrupt
 
-    _pressed.clear()
-    usual = signal.default_int_handler
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
-        yield
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
+
+_interrupts = _Interrupts()  # a process runs one command at a time
 
 
 def interrupted(kept: str = "") -> NoReturn:
-    """End after Ctrl-C, in one line that says what there is of the work."""
+    """End after Ctrl-C, with one line that says which results were kept."""
     typer.echo(f"error: interrupted{kept and '; '}{kept}", err=True)
     raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager
 def working(shown: bool = True) -> Iterator[ProgressCallback]:
-    """Tells on stderr what is being done and how far it is; silent where nobody watches a terminal.
+    """A progress callback that draws a bar on stderr, where that is a terminal.
 
-    What a user's own code prints meanwhile goes to stderr too, so that stdout holds the result alone. What the library
-    warns of is a line there, unless nothing is to be shown. After Ctrl-C the next step is not begun.
+    What the user's code prints meanwhile goes to stderr too, so that stdout holds the result alone. Warnings of the
+    library become lines on stderr, unless nothing is to be shown. After Ctrl-C no further step is started.
     """
     log, echo = logging.getLogger("partialfusion"), _Echo(logging.WARNING if shown else logging.CRITICAL)
     log.addHandler(echo)
     try:
-        with redirect_stdout(sys.stderr), reporting(None if shown else False, patience=0.0) as tell:
-            yield Stopping(tell)
+        with redirect_stdout(sys.stderr), reporting(None if shown else False, patience=0.0) as callback:
+            yield StopOnInterrupt(callback)
     finally:
         log.removeHandler(echo)
 
 
 @dataclass(frozen=True)
-class Stopping:
-    """A listener that ends the work if Ctrl-C was pressed and swallowed; `plain` lets it go on, where that is meant."""
+class StopOnInterrupt:
+    """A progress callback that stops the work if Ctrl-C was pressed and the exception was swallowed.
 
-    plain: ProgressCallback
+    Attributes:
+        callback: the callback that reports; on its own it lets the work go on.
+    """
+
+    callback: ProgressCallback
 
     def __call__(self, label: str, done: float) -> None:
-        if _pressed:
+        if _interrupts.pressed:
             raise KeyboardInterrupt
-        self.plain(label, done)
+        self.callback(label, done)
 
 
 class _Echo(logging.Handler):

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from .options import AsJson, Check, Factory, Inputs, Seed
+from .output import blueprint_record
 from .parse import example_inputs
-from .records import blueprint_record
-from .root import app
-from .terminal import examples, guarded, print_json, working
+from .root import app, examples
+from .terminal import guarded, print_json, working
 
 
 @app.command(
@@ -32,16 +32,16 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Print a model's blueprint: its channel spaces, and what writes, reads and scales them."""
-    with working() as tell:
-        tell("starting PyTorch", 0.0)
+    with working() as report:
+        report("starting PyTorch", 0.0)
         from .. import api
         from ..io.checkpoints import load_model
         from ..io.factories import build
 
         tensors = example_inputs(inputs, seed)
-        tell("loading", 0.0)
+        report("loading", 0.0)
         model = build(factory, seed=seed) if weights is None else load_model(factory, weights, seed=seed)
-        tell("tracing", 0.0)
+        report("tracing", 0.0)
         blueprint = api.trace(model, tensors, check=check, seed=seed)
     if as_json:
         print_json(blueprint_record(blueprint))

@@ -1,6 +1,5 @@
-"""Recipes: a fusion or a pruning written down as YAML, checked before anything is computed."""
+"""Recipes: YAML files that describe a fusion or a pruning, checked before anything is computed."""
 
-from .lines import located
-from .schema import read_recipe
+from .schema import located, read_recipe
 
 __all__ = ["located", "read_recipe"]

@@ -1,4 +1,4 @@
-"""YAML with line numbers: values are read from the nodes of a document, so that every mistake knows its line."""
+"""YAML with line numbers: values are read from the nodes of a document, so that every error has its line."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...errors import RecipeError
 
 T = TypeVar("T")
 Parser = Callable[[Node], Any]
-Fields = dict[str, tuple[Any, Node]]  # key → value and the node it stands at
+Fields = dict[str, tuple[Any, Node]]  # key → value and its node
 
 YAML = "tag:yaml.org,2002:"
 
 
-class WrongError(Exception):
-    """A node that does not hold what is wanted."""
+class NodeError(Exception):
+    """A node whose value is not what was expected."""
 
     def __init__(self, node: Node, text: str) -> None:
         super().__init__(text)
@@ -29,7 +29,7 @@ class WrongError(Exception):
 
 
 class Document:
-    """A YAML file whose mistakes are collected, to be told all at once."""
+    """A YAML file whose errors are collected, to be reported together."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,55 +40,57 @@ class Document:
         except OSError as error:
             raise RecipeError([f"{path} cannot be read: {error.strerror or error}"]) from error
         except yaml.YAMLError as error:
-            raise RecipeError([f"{path}:{_line_of(error)}: not YAML: {_told(error)}"]) from error
+            raise RecipeError([f"{path}:{_line_of(error)}: invalid YAML: {_problem(error)}"]) from error
 
-    def wrong(self, node: Node | None, text: str) -> None:
-        """Note a mistake."""
-        self.problems.append((line(node) if node is not None else 1, text))
+    def report(self, node: Node | None, message: str) -> None:
+        """Note an error at the line of a node."""
+        self.problems.append((line(node) if node is not None else 1, message))
 
     def finish(self) -> None:
-        """Raise all mistakes, in the order of their lines."""
+        """Raise all errors, in the order of their lines."""
         if self.problems:
-            raise RecipeError([f"{self.path}:{number}: {text}" for number, text in sorted(self.problems)])
+            raise RecipeError([f"{self.path}:{number}: {message}" for number, message in sorted(self.problems)])
 
     def fields(self, node: Node | None, known: Mapping[str, Parser], *, what: str) -> Fields:
-        """The values of a mapping that are right; keys that are not known, or twice, and wrong values are noted."""
+        """The valid values of a mapping; unknown keys, keys given twice and invalid values are noted as errors."""
         if not isinstance(node, MappingNode):
-            self.wrong(node, f"{what} must be keys and values, such as {next(iter(known))}: …")
+            self.report(node, f"{what} must be a mapping, such as {next(iter(known))}: …")
             return {}
         self._flatten(node)
         found: Fields = {}
         for key, value in node.value:
             name = str(key.value)
             if name not in known:
-                self.wrong(key, f"unknown key {name!r} in {what}{near(name, known)}")
+                self.report(key, f"unknown key {name!r} in {what}{near(name, known)}")
                 continue
             try:
                 found[name] = known[name](value), value
-            except WrongError as error:
-                self.wrong(error.node, f"{name}: {error}")
+            except NodeError as error:
+                self.report(error.node, f"{name}: {error}")
         return found
 
     def _flatten(self, node: MappingNode) -> None:
-        """Put what `<<` merges in its place; keys given twice are noted before, for a merged one may be overridden."""
+        """Resolve `<<`; keys given twice are noted first, because a merged key may be overridden."""
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, ScalarNode) and key.value in seen:
-                self.wrong(key, f"{key.value} is given twice")
+                self.report(key, f"{key.value} is given twice")
             seen.add(str(key.value))
         try:
             self._loader.flatten_mapping(node)
         except yaml.YAMLError as error:
-            self.wrong(node, _told(error))
+            self.report(node, _problem(error))
 
 
 def line(node: Node) -> int:
+    """The line of a node, from 1."""
     return int(node.start_mark.line) + 1
 
 
 def near(name: str, known: Sequence[str] | Mapping[str, object]) -> str:
+    """The end of a message about an unknown name: the nearest known one, or all."""
     found = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else f"; known are {', '.join(known)}"
+    return f"; did you mean {found[0]}?" if found else f"; choose from {', '.join(known)}"
 
 
 def lacks(node: Node | None, key: str, known: Mapping[str, object]) -> bool:
@@ -102,17 +104,17 @@ def lacks(node: Node | None, key: str, known: Mapping[str, object]) -> bool:
 def text(node: Node) -> str:
     if isinstance(node, ScalarNode) and node.tag == f"{YAML}str" and node.value:
         return str(node.value)
-    raise WrongError(node, f"expected a text, got {_shown(node)}; put it in quotes if it is one")
+    raise NodeError(node, f"expected a string, got {_shown(node)}; put it in quotes if it is one")
 
 
 def flag(node: Node) -> bool:
     if isinstance(node, ScalarNode) and node.tag == f"{YAML}bool":
         return node.value.lower() in ("true", "yes", "on")
-    raise WrongError(node, f"expected true or false, got {_shown(node)}")
+    raise NodeError(node, f"expected true or false, got {_shown(node)}")
 
 
 def number(node: Node) -> float:
-    """A number that is finite; YAML itself takes 1e-3 for a text."""
+    """A finite number; YAML itself reads 1e-3 as a string."""
     if isinstance(node, ScalarNode) and node.style is None:
         try:
             value = float(node.value)
@@ -120,14 +122,14 @@ def number(node: Node) -> float:
             value = math.nan
         if math.isfinite(value):
             return value
-    raise WrongError(node, f"expected a number, got {_shown(node)}")
+    raise NodeError(node, f"expected a number, got {_shown(node)}")
 
 
 def whole(least: int) -> Callable[[Node], int]:
     def parse(node: Node) -> int:
         value = number(node)
         if value != int(value) or value < least:
-            raise WrongError(node, f"expected a whole number from {least} on, got {_shown(node)}")
+            raise NodeError(node, f"expected a whole number of at least {least}, got {_shown(node)}")
         return int(value)
 
     return parse
@@ -137,46 +139,46 @@ def choice(*known: str) -> Callable[[Node], str]:
     def parse(node: Node) -> str:
         value = text(node)
         if value not in known:
-            raise WrongError(node, f"{value!r} is not known{near(value, known)}")
+            raise NodeError(node, f"{value!r} is not known{near(value, known)}")
         return value
 
     return parse
 
 
 def many(parse: Callable[[Node], T]) -> Callable[[Node], list[T]]:
-    """A list of at least one."""
+    """A list of at least one entry."""
 
     def parse_all(node: Node) -> list[T]:
         if not isinstance(node, SequenceNode) or not node.value:
-            raise WrongError(node, f"expected a list, got {_shown(node)}")
+            raise NodeError(node, f"expected a list, got {_shown(node)}")
         return [parse(item) for item in node.value]
 
     return parse_all
 
 
 def entries(node: MappingNode) -> dict[str, tuple[Node, Node]]:
-    """Key → its node and its value's, for keys of the user's own."""
+    """Key → the nodes of the key and of its value, for keys that the user chooses."""
     found: dict[str, tuple[Node, Node]] = {}
     for key, value in node.value:
         name = str(key.value)
         if name in found:
-            raise WrongError(key, f"{name} is given twice")
+            raise NodeError(key, f"{name} is given twice")
         found[name] = key, value
     return found
 
 
 def file(node: Node) -> Path:
-    """A file that is there."""
+    """An existing file."""
     path = Path(text(node))
     if not path.is_file():
-        raise WrongError(node, f"{path}: there is no such file")
+        raise NodeError(node, f"{path}: there is no such file")
     return path
 
 
 def _shown(node: Node) -> str:
     if isinstance(node, ScalarNode):
         return repr(node.value) if node.value else "nothing"
-    return "keys and values" if isinstance(node, MappingNode) else "a list"
+    return "a mapping" if isinstance(node, MappingNode) else "a list"
 
 
 def _line_of(error: yaml.YAMLError) -> int:
@@ -184,6 +186,6 @@ def _line_of(error: yaml.YAMLError) -> int:
     return 1 if mark is None else int(mark.line) + 1
 
 
-def _told(error: yaml.YAMLError) -> str:
-    told = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    return " ".join(str(told).split())
+def _problem(error: yaml.YAMLError) -> str:
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    return " ".join(str(problem).split())

@@ -1,8 +1,8 @@
-"""What a recipe may say. Keys are the options of the command line and the keywords of the Python API."""
+"""The keys of a recipe: the options of the command line and the keyword arguments of the Python API."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -11,17 +11,17 @@ import torch
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ...core.literals import Align, Convention, Features, MethodName, NormRule, PruningName, Site
-from ...errors import OptionError
+from ...errors import FusionError, OptionError, RecipeError
 from ...fusing.options import PRUNING
 from ...io.storage import NARROW
+from ..data import is_function
 from ..jobs import Job, Model
-from ..measures import is_function
-from ..parse import BOUNDS, bound, parse_shape
+from ..parse import BOUNDS, parse_bound, parse_shape
 from .nodes import (
     Document,
     Fields,
+    NodeError,
     Parser,
-    WrongError,
     choice,
     entries,
     file,
@@ -34,16 +34,16 @@ from .nodes import (
     whole,
 )
 
-FUSING, PRUNING_ALONE = ("alpha", "mix", "align", "evaluate"), ("keep",)  # keys for several models, and for one
+FUSE_ONLY, PRUNE_ONLY = ("alpha", "mix", "align", "evaluate"), ("keep",)  # keys for several models, and for one
 MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
 OPTIONS = ("alpha", "keep", "mix", "method", "features", "site", "align", "norm", "refit", "convention", "check")
 
 
 def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
-    """The job that a recipe describes; raises RecipeError with every mistake and its line.
+    """The job that a recipe describes; raises RecipeError with every error and its line.
 
     Returns:
-        The job, and for what a message of the library may start with, the line of the recipe that says it.
+        The job, and the lines for `located`.
     """
     document = Document(path)
     known: dict[str, Parser] = {
@@ -51,11 +51,11 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "factory": text,
         "input": _shapes,
         "method": _method,
-        "alpha": _shares(0.0, 1.0, "0 (one model's widths) … 1 (the ensemble)"),
-        "keep": _shares(1e-9, 1.0, "above 0 … 1 (all channels)"),
+        "alpha": _fractions(0.0, 1.0, "from 0 (one model's widths) to 1 (the ensemble)"),
+        "keep": _fractions(1e-9, 1.0, "above 0, up to 1 (all channels)"),
         "budget": _budget,
         "mix": _mix,
-        "evaluate": _measure,
+        "evaluate": _evaluate,
         "features": choice(*get_args(Features)),
         "site": choice(*get_args(Site)),
         "align": choice(*get_args(Align)),
@@ -72,7 +72,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
     found = document.fields(document.root, known, what="the recipe")
     for key in ("models", "input", "output"):
         if lacks(document.root, key, known):
-            document.wrong(document.root, f"the key {key!r} is missing")
+            document.report(document.root, f"the key {key!r} is missing")
     models, places = _models(document, found)
     _check_size(document, found, len(models))
     document.finish()
@@ -80,6 +80,23 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
     lines |= {str(found[key][0]): line(found[key][1]) for key in ("data", "evaluate", "output") if key in found}
     lines |= {"the budget": line(found["budget"][1])} if "budget" in found else {}
     return _job(found, models), lines
+
+
+def located(error: FusionError, path: Path, lines: Mapping[str, int]) -> FusionError:
+    """An error of the library with the line of the recipe that it is about; unchanged where there is none.
+
+    Messages of the library start with the option, the file, the factory or the model that they are about.
+
+    Args:
+        error: an error raised while the recipe was run.
+        path: file of the recipe.
+        lines: what a message may start with → the line of the recipe.
+    """
+    message = str(error)
+    starts = [start for start in lines if message.startswith(start)]
+    if isinstance(error, RecipeError) or not starts:
+        return error
+    return RecipeError([f"{path}:{lines[max(starts, key=len)]}: {message}"])
 
 
 def _job(found: Fields, models: list[Model]) -> Job:
@@ -100,7 +117,7 @@ def _job(found: Fields, models: list[Model]) -> Job:
 
 
 def _models(document: Document, found: Fields) -> tuple[list[Model], dict[str, int]]:
-    """The models, and the lines of what messages about them start with."""
+    """The models, and the lines for messages that start with them."""
     models: list[Model] = []
     places: dict[str, int] = {}
     shared = found.get("factory", (None, None))[0]
@@ -108,9 +125,11 @@ def _models(document: Document, found: Fields) -> tuple[list[Model], dict[str, i
         entry = document.fields(node, MODEL, what="a model")
         factory = entry["factory"][0] if "factory" in entry else shared
         if factory is None and lacks(node, "factory", MODEL):
-            document.wrong(node, "a model needs a factory: give its own, or one for all beside models")
+            document.report(
+                node, "a model needs a factory: give it here, or one for all models at the top of the recipe"
+            )
         if lacks(node, "checkpoint", MODEL):
-            document.wrong(node, "a model needs a checkpoint: the file of its weights")
+            document.report(node, "a model needs a checkpoint: the file with its weights")
         if factory is not None and "checkpoint" in entry:
             models.append(Model(factory, entry["checkpoint"][0]))
             at = line(entry["factory"][1]) if "factory" in entry else line(found["factory"][1])
@@ -120,53 +139,57 @@ def _models(document: Document, found: Fields) -> tuple[list[Model], dict[str, i
 
 
 def _check_size(document: Document, found: Fields, models: int) -> None:
-    """What must hold between keys."""
+    """Check what must hold between keys."""
     one = len(found.get("models", ([], None))[0]) == 1
-    for key in FUSING if one else PRUNING_ALONE:
+    for key in FUSE_ONLY if one else PRUNE_ONLY:
         if key in found:
-            told = "one model is pruned: give keep" if one else "several models are fused: give alpha"
-            document.wrong(found[key][1], f"{key}: {told} instead")
+            remedy = "one model is pruned: give keep" if one else "several models are fused: give alpha"
+            document.report(found[key][1], f"{key}: {remedy} instead")
     if one and "method" in found and _name(found["method"][0]) not in get_args(PruningName):
-        document.wrong(found["method"][1], f"method: one model is pruned by {', '.join(get_args(PruningName))}")
+        document.report(
+            found["method"][1], f"method: one model is pruned: choose from {', '.join(get_args(PruningName))}"
+        )
     for size in ("alpha", "keep"):
         if size in found and "budget" in found:
-            document.wrong(found["budget"][1], f"budget: {size} and budget exclude each other; leave one of them out")
+            document.report(found["budget"][1], f"budget: {size} and budget exclude each other; leave one of them out")
     if "batch" in found and not {"data", "evaluate"} & found.keys():
-        document.wrong(found["batch"][1], "batch: there is no data to split; give data: FILE")
+        document.report(found["batch"][1], "batch: there is no data to split; give data: FILE")
     _check_mix(document, found, 0 if one else models)
 
 
 def _check_mix(document: Document, found: Fields, models: int) -> None:
-    """Shares fit the models; automatic ones need a measure, which is for nothing else."""
+    """Check the shares of the models; auto needs evaluate, and nothing else uses it."""
     shares, node = found.get("mix", (None, None))
     if shares == "auto" and lacks(document.root, "evaluate", {}):
-        document.wrong(node, "mix: auto needs what to choose by; give evaluate: FILE or package.module:function")
+        document.report(
+            node, "mix: auto needs data or a function to choose by; give evaluate: FILE or package.module:function"
+        )
     elif shares != "auto" and "evaluate" in found:
-        document.wrong(found["evaluate"][1], "evaluate: it is what mix: auto goes by; give that, or leave it out")
+        document.report(found["evaluate"][1], "evaluate: it is only used by mix: auto; give that, or leave it out")
     elif isinstance(shares, list) and models:
         if len(shares) != models:
-            document.wrong(node, f"mix: {len(shares)} shares for {models} models")
+            document.report(node, f"mix: {len(shares)} shares for {models} models")
         elif min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
-            document.wrong(node, f"mix: shares are not negative and sum to one, these sum to {sum(shares):g}")
+            document.report(node, f"mix: shares must not be negative and must sum to one; these sum to {sum(shares):g}")
 
 
 def _budget(node: Node) -> dict[str, float | int]:
-    """A number, which is of parameters, or bounds by name."""
+    """A number, which bounds the parameters, or bounds by name."""
     if not isinstance(node, MappingNode) or not node.value:
         return {"params": _bound(node)}
     given = entries(node)
     for name, (key, _) in given.items():
         if name not in BOUNDS:
-            raise WrongError(key, f"{name!r} cannot be bounded, only {', '.join(BOUNDS)} can")
+            raise NodeError(key, f"{name!r} cannot be bounded, only {', '.join(BOUNDS)} can")
     return {name: _bound(value) for name, (_, value) in given.items()}
 
 
 def _bound(node: Node) -> float | int:
     number(node)
     try:
-        return bound(str(node.value), "a bound")
+        return parse_bound(str(node.value))
     except OptionError as error:
-        raise WrongError(node, str(error)) from None
+        raise NodeError(node, str(error)) from None
 
 
 def _mix(node: Node) -> list[float] | str:
@@ -175,8 +198,8 @@ def _mix(node: Node) -> list[float] | str:
     return many(number)(node)
 
 
-def _measure(node: Node) -> str:
-    """A file that is there, or the name of a function."""
+def _evaluate(node: Node) -> str:
+    """An existing file, or the name of a function."""
     return text(node) if is_function(text(node)) else str(file(node))
 
 
@@ -185,7 +208,7 @@ def _anything(node: Node) -> Node:
 
 
 def _shapes(node: Node) -> list[str]:
-    """One shape, as a text or as a list of numbers; or a list of such, one for each input."""
+    """One shape, as a string or a list of numbers; or a list of shapes, one for each input."""
     if isinstance(node, SequenceNode) and node.value and not all(_is_number(item) for item in node.value):
         return [_shape(item) for item in node.value]
     return [_shape(node)]
@@ -198,9 +221,9 @@ def _shape(node: Node) -> str:
     try:
         _, name = parse_shape(spec, "shape")
     except OptionError as error:
-        raise WrongError(node, str(error)) from None
+        raise NodeError(node, str(error)) from None
     if not isinstance(getattr(torch, name, None), torch.dtype):
-        raise WrongError(node, f"{name!r} is not a type of torch, such as float32 or int64")
+        raise NodeError(node, f"{name!r} is not a torch dtype, such as float32 or int64")
     return spec
 
 
@@ -208,13 +231,13 @@ def _is_number(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.tag.endswith((":int", ":float"))
 
 
-def _shares(low: float, high: float, told: str) -> Callable[[Node], float | dict[str, float]]:
-    """A number, or patterns of space names with numbers."""
+def _fractions(low: float, high: float, allowed: str) -> Callable[[Node], float | dict[str, float]]:
+    """A number, or numbers by patterns of space names."""
 
     def one(node: Node) -> float:
         value = number(node)
         if not low <= value <= high:
-            raise WrongError(node, f"{value:g} is out of range: it is a share, {told}")
+            raise NodeError(node, f"{value:g} is out of range: it is a fraction, {allowed}")
         return value
 
     def parse(node: Node) -> float | dict[str, float]:
@@ -230,7 +253,7 @@ def _refit(node: Node) -> bool | float:
         return flag(node)
     value = number(node)
     if value <= 0:
-        raise WrongError(node, "expected true, false, or the strength of the ridge, a number above 0")
+        raise NodeError(node, "expected true, false, or the strength of the ridge, a number above 0")
     return value
 
 
@@ -240,23 +263,23 @@ def _method(node: Node) -> Any:
         return choice(*get_args(MethodName))(node)
     given = {name: value for name, (_, value) in entries(node).items()}
     if "name" not in given:
-        raise WrongError(node, "a method with settings needs a name: name: cluster")
+        raise NodeError(node, "a method with settings needs a name, such as name: cluster")
     plain = PRUNING[choice(*PRUNING)(given.pop("name"))]
     known = [f.name for f in fields(plain)]  # type: ignore[arg-type]
     values = {}
     for key, value in given.items():
         if key not in known:
-            raise WrongError(value, f"{plain.name} has no setting {key!r}; it has {', '.join(known)}")
+            raise NodeError(value, f"{plain.name} has no setting {key!r}; it has {', '.join(known)}")
         values[key] = _setting(value)
     try:
         return replace(plain, **values)  # type: ignore[type-var]
     except (OptionError, TypeError, ValueError) as error:
-        raise WrongError(node, str(error)) from None
+        raise NodeError(node, str(error)) from None
 
 
 def _setting(node: Node) -> bool | int | float | str:
     if not isinstance(node, ScalarNode):
-        raise WrongError(node, "expected one value")
+        raise NodeError(node, "expected a single value")
     if node.tag.endswith(":bool"):
         return flag(node)
     if _is_number(node):

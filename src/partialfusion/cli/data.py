@@ -1,0 +1,44 @@
+"""The data that commands read: unlabelled inputs for --data, and what --evaluate names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
+
+
+def load_data(data: Path | None, batch: int, inputs: tuple[Tensor, ...]) -> list[Any] | None:
+    """Batches of the inputs in a file; None without a file."""
+    if data is None:
+        return None
+    from ..io.datafiles import load_batches
+
+    return load_batches(data, batch, like=inputs)
+
+
+def is_function(text: str) -> bool:
+    """Whether --evaluate names a function rather than a file; the name of an existing file may have a colon too."""
+    return ":" in text and not Path(text).exists()
+
+
+def load_evaluate(
+    text: str, batch: int, inputs: tuple[Tensor, ...]
+) -> Callable[[nn.Module], Any] | list[tuple[Tensor, ...]]:
+    """The value of the library's `evaluate`: a function of a model, or batches of inputs and labels."""
+    if is_function(text):
+        from ..io.factories import load_evaluate_function
+
+        return load_evaluate_function(text)
+    from ..io.datafiles import load_labelled
+
+    return load_labelled(text, batch, like=inputs)
+
+
+def data_files(data: Path | None, evaluate: str | None) -> list[Path]:
+    """The files that --data and --evaluate name, which must not be overwritten."""
+    labelled = [] if evaluate is None or is_function(evaluate) else [Path(evaluate)]
+    return [*([] if data is None else [data]), *labelled]
