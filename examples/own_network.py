@@ -1,7 +1,7 @@
-"""A network of your own: two specialists with a residual sum and batch norm, traced, and fused at some alphas.
+"""A network of your own: two specialists with a residual sum and batch norm, traced, and fused at several alphas.
 
-Nothing is registered and nothing is said about the architecture: the library finds the channels by itself. The one rule
-for your code is that it follows the widths of its layers (x.mean((2, 3)), not x.view(-1, 24)).
+There is nothing to register or declare: the library finds the channels by itself. The one rule for your code is not to
+hard-code widths in forward: x.mean((2, 3)), not x.view(-1, 24).
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Net(nn.Module):
 
 
 def load() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Images (n × 1 × 8 × 8), their digits (n,), and which of them are for what."""
+    """Images (n × 1 × 8 × 8), their digits (n,), and the indices of each split."""
     raw = load_digits()
     images, digits = torch.tensor(raw.images, dtype=torch.float32)[:, None] / 16, torch.tensor(raw.target)
     order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(0))
     return images, digits, {"test": order[:400], "validation": order[400:700], "train": order[700:]}
 
 
-def train(images: Tensor, digits: Tensor, own: list[int], seed: int) -> Net:
-    """A specialist: it sees all images of its own digits and a tenth of the others."""
+def train(images: Tensor, digits: Tensor, specialty: list[int], seed: int) -> Net:
+    """A specialist: it sees all images of its specialty and a tenth of the others."""
     torch.manual_seed(seed)
-    seen = torch.isin(digits, torch.tensor(own)) | (torch.rand(len(digits)) < 0.1)
+    seen = torch.isin(digits, torch.tensor(specialty)) | (torch.rand(len(digits)) < 0.1)
     images, digits = images[seen], digits[seen]
     net = Net()
     optimiser = torch.optim.AdamW(net.parameters(), lr=3e-3)
@@ -61,8 +61,8 @@ def train(images: Tensor, digits: Tensor, own: list[int], seed: int) -> Net:
 
 
 def main() -> dict[str, object]:
-    images, digits, part = load()
-    x, y = images[part["train"]], digits[part["train"]]
+    images, digits, split = load()
+    x, y = images[split["train"]], digits[split["train"]]
     models = [train(x, y, [0, 1, 2, 3, 4], seed=0), train(x, y, [5, 6, 7, 8, 9], seed=1)]
 
     def ensemble(batch: Tensor) -> Tensor:
@@ -70,10 +70,10 @@ def main() -> dict[str, object]:
 
     @torch.no_grad()
     def accuracy(model: Callable[[Tensor], Tensor], name: str) -> float:
-        return float((model(images[part[name]]).argmax(1) == digits[part[name]]).float().mean())
+        return float((model(images[split[name]]).argmax(1) == digits[split[name]]).float().mean())
 
     blueprint = pf.trace(models[-1], x[:2])
-    print(blueprint)  # the residual sum makes `stem` and `conv2` one space: their channels move together
+    print(blueprint)  # the residual sum ties `stem` and `conv2`: they write one space
 
     print("\non the validation images")
     for name, model in (("model A", models[0]), ("model B", models[1]), ("ensemble", ensemble)):
@@ -84,9 +84,9 @@ def main() -> dict[str, object]:
         print(f"fused, alpha {alpha:3}  {scores[alpha]:6.1%}   {result.count.ratio:.2f}× one model")
     with torch.no_grad():
         gap = float((fused[1.0].model(x) - ensemble(x)).abs().max())
-    print(f"alpha 1 is the ensemble: its logits differ by {gap:.1g} at most")
+    print(f"alpha 1 is the ensemble: the logits differ by at most {gap:.1g}")
 
-    # The smallest network within one point of the ensemble, by validation images, is the one that is tested.
+    # The smallest network within one point of the ensemble on the validation images is the one that is tested.
     chosen = min(alpha for alpha in ALPHAS if scores[alpha] >= scores[1.0] - 0.01)
     tested = accuracy(fused[chosen].model, "test")
     print(f"chosen: alpha {chosen}, {tested:.1%} on the test images; the ensemble {accuracy(ensemble, 'test'):.1%}")

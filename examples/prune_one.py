@@ -1,7 +1,7 @@
-"""One network, smaller: the methods of generalised pruning at the same budget, with and without refit.
+"""One network, made smaller: four methods of generalised pruning at the same budget, with and without refit.
 
 Neither pruning nor refitting needs labels. The method is chosen on validation images, and only the chosen network is
-measured on the test images.
+scored on the test images.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EPOCHS = 12
 
 
 def load() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Images (n × 1 × 8 × 8), their digits (n,), and which of them are for what."""
+    """Images (n × 1 × 8 × 8), their digits (n,), and the indices of each split."""
     raw = load_digits()
     images, digits = torch.tensor(raw.images, dtype=torch.float32)[:, None] / 16, torch.tensor(raw.target)
     order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(0))
@@ -48,13 +48,13 @@ def train(images: Tensor, digits: Tensor) -> nn.Module:
 
 
 def main() -> dict[str, object]:
-    images, digits, part = load()
-    model = train(images[part["train"]], digits[part["train"]])
-    batches = images[part["train"]].split(100)
+    images, digits, split = load()
+    model = train(images[split["train"]], digits[split["train"]])
+    batches = images[split["train"]].split(100)
 
     @torch.no_grad()
     def accuracy(network: nn.Module, name: str) -> float:
-        return float((network(images[part[name]]).argmax(1) == digits[part[name]]).float().mean())
+        return float((network(images[split[name]]).argmax(1) == digits[split[name]]).float().mean())
 
     blueprint = pf.trace(model, batches[0])
     whole = accuracy(model, "validation")

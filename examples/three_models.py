@@ -1,7 +1,7 @@
-"""Three specialists: what fusing them trades, as a table, a CSV file and a page; and the best network for a budget.
+"""Three specialists: accuracy against size as a table, a CSV file and a page, and the best network within a size limit.
 
-The result lives in the world of the last model, and every other one is matched with it. So which model is last makes a
-difference, and is chosen here, on validation images like everything else; the order of the others makes none.
+The last model is the reference: every other one is matched with it. So it matters which model is last, and that is
+chosen here, on validation images like everything else; the order of the others does not matter.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 
-OWN = {"low": [0, 1, 2, 3], "middle": [4, 5, 6], "high": [7, 8, 9]}  # what each specialist knows well
+SPECIALTIES = {"low": [0, 1, 2, 3], "middle": [4, 5, 6], "high": [7, 8, 9]}  # the digits each one knows well
 LIMIT = 1.8  # times the size of one model
-WAYS = {"one alpha": {}, "budget 1.4": {"budget": 1.4}, "budget 1.8": {"budget": 1.8}}
+METHODS = {"one alpha": {}, "budget 1.4": {"budget": 1.4}, "budget 1.8": {"budget": 1.8}}
 EPOCHS = 12
 
 
 def load() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Images (n × 64), their digits (n,), and which of them are for what."""
+    """Images (n × 64), their digits (n,), and the indices of each split."""
     raw = load_digits()
     images, digits = torch.tensor(raw.data, dtype=torch.float32) / 16, torch.tensor(raw.target)
     order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(0))
     return images, digits, {"test": order[:400], "validation": order[400:700], "train": order[700:]}
 
 
-def train(images: Tensor, digits: Tensor, own: list[int], seed: int) -> nn.Module:
-    """A specialist: it sees all images of its own digits and a tenth of the others."""
+def train(images: Tensor, digits: Tensor, specialty: list[int], seed: int) -> nn.Module:
+    """A specialist: it sees all images of its specialty and a tenth of the others."""
     torch.manual_seed(seed)
-    seen = torch.isin(digits, torch.tensor(own)) | (torch.rand(len(digits)) < 0.1)
+    seen = torch.isin(digits, torch.tensor(specialty)) | (torch.rand(len(digits)) < 0.1)
     images, digits = images[seen], digits[seen]
     net = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 10))
     optimiser = torch.optim.AdamW(net.parameters(), lr=2e-3)
@@ -51,14 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, object]:
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for frontier.csv and frontier.html")
     out = parser.parse_args(arguments).out
     out.mkdir(parents=True, exist_ok=True)
-    images, digits, part = load()
-    x, y = images[part["train"]], digits[part["train"]]
-    models = {name: train(x, y, own, seed) for seed, (name, own) in enumerate(OWN.items())}
+    images, digits, split = load()
+    x, y = images[split["train"]], digits[split["train"]]
+    models = {name: train(x, y, known, seed) for seed, (name, known) in enumerate(SPECIALTIES.items())}
     batches = x.split(100)
 
     @torch.no_grad()
     def accuracy(model: nn.Module, name: str) -> float:
-        return float((model(images[part[name]]).argmax(1) == digits[part[name]]).float().mean())
+        return float((model(images[split[name]]).argmax(1) == digits[split[name]]).float().mean())
 
     as_last = {}
     for last in models:
@@ -70,17 +70,17 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, object]:
     order = [name for name in models if name != last] + [last]
     chosen = [models[name] for name in order]
 
-    held_out = [(images[part["validation"]], digits[part["validation"]])]
-    frontier = pf.frontier(chosen, x[:2], evaluate=held_out, methods=WAYS, data=batches, names=order)
+    held_out = [(images[split["validation"]], digits[split["validation"]])]
+    frontier = pf.frontier(chosen, x[:2], evaluate=held_out, methods=METHODS, data=batches, names=order)
     print(f"\n{frontier}")
     print(f"\n{frontier.to_csv(out / 'frontier.csv')}")
     print(frontier.save_html(out / "frontier.html", title="Three specialists"))
 
-    # The best fusion within the limit, by validation images, is made again and tested.
+    # The best fusion within the limit, by validation accuracy, is computed again and tested.
     fitting = [p for p in frontier.points if p.kind == "fused" and p.score is not None and p.ratio <= LIMIT]
     best = max(fitting, key=lambda point: point.score)
     size = {} if best.alpha is None else {"alpha": best.alpha}
-    result = pf.fuse(chosen, x[:2], mix=best.mix, data=batches, **WAYS[best.method], **size)
+    result = pf.fuse(chosen, x[:2], mix=best.mix, data=batches, **METHODS[best.method], **size)
     tested = {name: accuracy(model, "test") for name, model in {**models, "fused": result.model}.items()}
     print(f"\nchosen within {LIMIT}× one model: {best}")
     print("on the test images: " + ", ".join(f"{name} {score:.1%}" for name, score in tested.items()))
