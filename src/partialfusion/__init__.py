@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .blueprint import AxisBinding, Blueprint, Space
     from .blueprint.registry import rule as register_rule
     from .fusing.budget import Budget
+    from .fusing.methods import Cluster, Magnitude, Zip
     from .fusing.mixing import Mixing, MixPoint
-    from .fusing.pruning import Cluster, Magnitude, Zip
     from .fusing.result import Fusion, Summary
     from .io.onnx import export_onnx
     from .io.storage import inspect, load, load_plan, save
@@ -32,7 +32,7 @@ else:
         "blueprint": ("AxisBinding", "Blueprint", "Space"),
         "fusing.budget": ("Budget",),
         "fusing.mixing": ("MixPoint", "Mixing"),
-        "fusing.pruning": ("Cluster", "Magnitude", "Zip"),
+        "fusing.methods": ("Cluster", "Magnitude", "Zip"),
         "fusing.result": ("Fusion", "Summary"),
         "io.onnx": ("export_onnx",),
         "io.storage": ("inspect", "load", "load_plan", "save"),

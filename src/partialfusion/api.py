@@ -16,10 +16,10 @@ from .core.modules import as_inputs
 from .core.progress import ProgressCallback, reporting
 from .errors import DataError, OptionError
 from .fusing.budget import Budget
+from .fusing.methods import PruningMethod
 from .fusing.mix_search import best_mix
 from .fusing.options import Method, resolve, ridge_of
-from .fusing.pipeline import Flow, refit_result, traced
-from .fusing.pruning import PruningMethod
+from .fusing.pipeline import Pipeline, refit_result, traced
 from .fusing.result import Fusion
 from .fusing.scoring import Evaluate, Scorer
 from .fusing.validation import check_mix, check_models, check_result, check_tensors
@@ -122,10 +122,13 @@ def fuse(
     )
     bound = None if budget is None else Budget.of(budget)
     scorer = None if evaluate is None else Scorer.of(evaluate, len(inputs))
-    with reporting(progress) as listener:
-        flow = Flow(models, inputs, batches, listener, check=check, exact=norm == "auto")
-        reduced = flow.reduce(recipe, blueprint, bound)
-        return reduced.fusion if scorer is None else best_mix(flow, reduced, scorer)
+    with reporting(progress) as report:
+        if blueprint is None:
+            report("tracing", 0.0)
+            blueprint = traced(models[-1], inputs, check=check, seed=seed)
+        pipeline = Pipeline(models, inputs, blueprint, batches, report, check)
+        reduced = pipeline.reduce(recipe, bound, exact=norm == "auto")
+        return reduced.fusion if scorer is None else best_mix(pipeline, reduced, scorer)
 
 
 def prune(
@@ -191,9 +194,12 @@ def prune(
         has_data=batches is not None,
     )
     bound = None if budget is None else Budget.of(budget)
-    with reporting(progress) as listener:
-        flow = Flow([model], inputs, batches, listener, check=check, exact=norm == "auto")
-        return flow.reduce(recipe, blueprint, bound).fusion
+    with reporting(progress) as report:
+        if blueprint is None:
+            report("tracing", 0.0)
+            blueprint = traced(model, inputs, check=check, seed=seed)
+        pipeline = Pipeline([model], inputs, blueprint, batches, report, check)
+        return pipeline.reduce(recipe, bound, exact=norm == "auto").fusion
 
 
 def refit(
@@ -219,6 +225,6 @@ def refit(
     if batches is None:
         raise DataError("refit needs data: pass batches of inputs (labels are not used)")
     model = copy.deepcopy(result.model)
-    with reporting(progress) as listener:
-        refit_result(result, model, batches, ridge_of(ridge), listener)
+    with reporting(progress) as report:
+        refit_result(result, model, batches, ridge_of(ridge), report)
     return replace(result, model=model, recipe=replace(result.recipe, refit=ridge))

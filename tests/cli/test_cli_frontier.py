@@ -121,11 +121,11 @@ def test_interrupted_in_between(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     """What was measured is written, and the code is that of an interrupt."""
     reduce, calls = Pipeline.reduce, []
 
-    def stopping(*args: Any) -> Reduced:
+    def stopping(*args: Any, **options: Any) -> Reduced:
         calls.append(args)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return reduce(*args)
+        return reduce(*args, **options)
 
     monkeypatch.setattr(Pipeline, "reduce", stopping)
     result = run(*SCORED, "--out", "p.html", "--out", "t.json")

@@ -8,9 +8,13 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.features import activation_costs
+from partialfusion.features import Activations, Need
 from partialfusion.features.moments import Moments
 from zoo import ZOO, Exhibit, ResNet, permuted_twin, randomised
+
+
+def recorded(models: list[nn.Module], blueprint: pf.Blueprint, data: list[Tensor], spaces: list[str]) -> Activations:
+    return Activations.record(models, [blueprint] * len(models), [(x,) for x in data], spaces, [Need("pre")])
 
 
 def outputs(model: nn.Module, modules: list[nn.Module], data: list[Tensor]) -> list[np.ndarray]:
@@ -31,7 +35,7 @@ def test_costs_are_one_minus_the_mean_correlation_over_all_writers() -> None:
     a, b = randomised(ResNet(6), 0), randomised(ResNet(6), 1)
     data = [torch.randn(n, 3, 8, 8) * 3 + 1 for n in (5, 2, 7)]
     blueprint = pf.trace(b, data[0])
-    (costs,) = activation_costs([a, b], [blueprint] * 2, [(x,) for x in data], [s.name for s in blueprint])
+    costs = recorded([a, b], blueprint, data, [s.name for s in blueprint]).costs("pre", 0)
     found = []
     for ours, theirs in zip(
         outputs(a, [a.conv1, a.layer1[0].conv2, a.layer1[1].conv2], data),
@@ -50,8 +54,8 @@ def test_moments_are_stable_far_from_zero_and_know_dead_channels() -> None:
     x[:, 0], y[:, 0] = 7.0, 3.0
     moments = Moments()
     for part in np.array_split(np.arange(500), 7):
-        moments.add(*(torch.from_numpy(t[part]).float()[..., None] for t in (x, y)))
-    found = moments.correlation().numpy()
+        moments.add([torch.from_numpy(t[part].T).float()[:, None].contiguous() for t in (x, y)])
+    found = moments.correlation(0, 1).numpy()
     assert found[1:, 1:] == pytest.approx(np.corrcoef(x[:, 1:].T, y[:, 1:].T)[:3, 3:], abs=2e-3)
     assert found[2, 1] == pytest.approx(1.0, abs=2e-3)
     assert (found[0, 0], *found[0, 1:], *found[1:, 0]) == (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -64,7 +68,7 @@ def test_weights_used_twice_or_by_function_are_seen(name: str) -> None:
     twin = permuted_twin(model, x, 4)
     blueprint = pf.trace(model, x)
     free = [s.name for s in blueprint if s.kind == "elastic"]
-    (costs,) = activation_costs([twin, model], [blueprint] * 2, [(exhibit.inputs(1),)], free)
+    costs = recorded([twin, model], blueprint, [exhibit.inputs(1)], free).costs("pre", 0)
     assert set(costs) == set(free)
     for cost in costs.values():
         assert cost.min(0) == pytest.approx(0.0, abs=1e-5)

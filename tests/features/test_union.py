@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.core.modules import named_tensors
-from partialfusion.features import Side, UnionFeatures, union_moments
+from partialfusion.features import Activations, Need, TracedModel, UnionFeatures
 from zoo import ResNet, mlp, randomised, vgg
 
 
@@ -31,8 +30,9 @@ def squared(x: np.ndarray) -> np.ndarray:
 def features(models: list[nn.Module], data: list[Tensor], site: str) -> UnionFeatures:
     blueprint = pf.trace(models[0], data[0])
     names = [s.name for s in blueprint if s.kind == "elastic"]
-    moments = union_moments(models, [blueprint] * len(models), [(x,) for x in data], names, site)
-    return UnionFeatures([Side(blueprint, named_tensors(m)) for m in models], [], moments, "activations")
+    needs = [Need(site, within=True)]
+    found = Activations.record(models, [blueprint] * len(models), [(x,) for x in data], names, needs)
+    return UnionFeatures([TracedModel.of(m, blueprint) for m in models], [], found.union(site), "activations")
 
 
 @pytest.mark.parametrize("site", ["pre", "post"])
@@ -74,7 +74,7 @@ def test_a_flattened_map_is_read_position_by_position() -> None:
 def test_norms_of_incoming_and_outgoing_weights() -> None:
     models = [randomised(mlp(), s) for s in (0, 1)]
     blueprint = pf.trace(models[0], torch.randn(2, 10))
-    found = UnionFeatures([Side(blueprint, named_tensors(m)) for m in models], [], {}, "weights")
+    found = UnionFeatures([TracedModel.of(m, blueprint) for m in models], [], {}, "weights")
     rows = np.concatenate([np.c_[m[2].weight.detach().numpy(), m[2].bias.detach().numpy()] for m in models])
     norm = np.linalg.norm(rows, axis=1)
     assert found.norms("2", outgoing=False) == pytest.approx(norm / np.sqrt((norm**2).mean()), rel=1e-5)

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import partialfusion as pf
-from partialfusion.core.modules import named_tensors
-from partialfusion.features import Side, WeightCosts
+from partialfusion.features import TracedModel, WeightCosts
 from partialfusion.fusing.align import Problem, fixed_point, greedy
 from partialfusion.solvers import fused_count
 from zoo import ZOO, Exhibit, error, mlp, permuted_twin, randomised
@@ -20,7 +19,7 @@ def problem(exhibit: Exhibit, alpha: float) -> Problem:
     blueprint = pf.trace(b, exhibit.inputs(), check=False)
     free = {s.name: alpha for s in blueprint if s.kind != "rigid"}
     share = {s.name: fused_count(s.width, alpha) / s.width if s.name in free else 1.0 for s in blueprint}
-    weights = WeightCosts(Side(blueprint, named_tensors(a)), Side(blueprint, named_tensors(b)), share)
+    weights = WeightCosts(TracedModel.of(a, blueprint), TracedModel.of(b, blueprint), share)
     return Problem(weights, {}, free, {s.name: (s.width, s.width) for s in blueprint})
 
 

@@ -10,7 +10,7 @@ import torch
 
 import partialfusion as pf
 from partialfusion.features import UnionSpace
-from partialfusion.fusing.pruning import Preference, Search
+from partialfusion.fusing.methods import Preference, Search
 from partialfusion.kernels import Choice
 from zoo import ZOO, error
 

@@ -1,4 +1,4 @@
-"""mix="auto": the best shares are found on one draft, and what was measured is told."""
+"""mix="auto": the best shares are found on one template, and what was measured is reported."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import partialfusion as pf
 from partialfusion.core.progress import silent
-from partialfusion.fusing import pipeline as flow
 from partialfusion.fusing.mix_search import FINEST, around, coarse
 from partialfusion.fusing.options import resolve
-from partialfusion.fusing.pipeline import Flow
+from partialfusion.fusing.pipeline import Pipeline, Reduced
 from partialfusion.kernels import Plan
 from zoo import ZOO, Exhibit, identical, snapshot
 
@@ -34,14 +33,14 @@ def same_plans(a: Plan, b: Plan) -> None:
             np.testing.assert_allclose(one.read_matrix(), other.read_matrix(), atol=1e-12)
 
 
-def reduced(models: list[nn.Module], x: Any, **options: Any) -> tuple[Flow, flow.Reduced]:
+def reduced(models: list[nn.Module], x: Any, **options: Any) -> tuple[Pipeline, Reduced]:
     inputs = x if isinstance(x, tuple) else (x,)
     asked = {"method": "partial-ot", "alpha": 0.4, "convention": "value", **options}
     equal = (1 / len(models),) * len(models)
     chosen = {"features": "weights", "site": "auto", "align": "fixed-point", "norm": "analytic", "refit": False}
     recipe = resolve(keep=None, mix=equal, seed=0, has_data=False, **asked, **chosen)
-    made = Flow(models, inputs, None, silent, check=True, exact=False)
-    return made, made.reduce(recipe, None, None)
+    made = Pipeline(models, inputs, pf.trace(models[-1], x), None, silent, check=True)
+    return made, made.reduce(recipe)
 
 
 def towards(target: tuple[float, ...], models: list[nn.Module], x: Tensor) -> Any:
@@ -51,13 +50,13 @@ def towards(target: tuple[float, ...], models: list[nn.Module], x: Tensor) -> An
     return lambda model: -float((model(x) - wanted).detach().square().sum())
 
 
-# One draft for every mix
+# One template for every mix
 
 
 @zoo
 @pytest.mark.parametrize("convention", ["value", "mass"])
 @pytest.mark.parametrize("mix", [(0.2, 0.8), (1.0, 0.0), (0.0, 1.0)])
-def test_another_mix_of_a_draft_is_the_fusion_with_that_mix(exhibit: Exhibit, convention: str, mix: Any) -> None:
+def test_another_mix_of_a_template_is_the_fusion_with_that_mix(exhibit: Exhibit, convention: str, mix: Any) -> None:
     models, x = [exhibit.model(seed) for seed in (0, 1)], exhibit.inputs()
     made, found = reduced(models, x, convention=convention)
     again = made.remix(found, mix)
@@ -173,8 +172,8 @@ def test_an_evaluation_in_training_mode_leaves_the_result_as_it_is() -> None:
 
 def test_nothing_is_matched_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     matched = []
-    original = Flow._draft
-    monkeypatch.setattr(Flow, "_draft", lambda *args: matched.append(args) or original(*args))
+    original = Pipeline._template
+    monkeypatch.setattr(Pipeline, "_template", lambda *args: matched.append(args) or original(*args))
     models, x = [ZOO["mlp"].model(seed) for seed in (0, 1)], ZOO["mlp"].inputs()
     for method in ("partial-ot", "cluster"):
         pf.fuse(models, x, method=method, mix="auto", evaluate=towards((0.3, 0.7), models, x))
@@ -240,7 +239,7 @@ def test_many_samples_tell_and_few_do_not(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level(logging.WARNING, "partialfusion"):
         unsure = pf.fuse(models, x, alpha=1, mix="auto", evaluate=noisy(20, 0.8, 0.01)).mixing
     assert unsure.clear is False
-    assert "20 samples do not tell the mixes apart" in caplog.text
+    assert "20 samples do not distinguish the mixes" in caplog.text
     assert "do not tell" in str(unsure)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partialfusion.kernels import Coupling, merge
-from partialfusion.kernels.pair import frames
+from partialfusion.kernels.pair import common_frame
 from partialfusion.solvers import couple
 
 
@@ -89,7 +89,7 @@ def test_mass_kernels_are_the_papers_equation(n: int, m: int) -> None:
     found = random_coupling(n, m, 0.0, 1, split=True)
     pi = np.zeros((n, m))
     np.add.at(pi, (found.rows, found.cols), found.mass)
-    ours, _ = frames(found, "mass", complete=True)
+    ours, _ = common_frame(found, "mass", complete=True)
     assert ours.write_matrix() == pytest.approx(pi.T * n)
     assert ours.read_matrix() == pytest.approx(pi * m)
 

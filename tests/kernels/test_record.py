@@ -27,7 +27,7 @@ def same_reduction(a: Reduction, b: Reduction) -> bool:
     return (
         (a.fused, a.isolated, a.sweeps, a.converged) == (b.fused, b.isolated, b.sweeps, b.converged)
         and np.float64(a.cost).tobytes() == np.float64(b.cost).tobytes()
-        and all(same_pair(x, y) for x, y in zip((*a.pairs, *a.world), (*b.pairs, *b.world), strict=True))
+        and all(same_pair(x, y) for x, y in zip((*a.pairs, *a.frames), (*b.pairs, *b.frames), strict=True))
     )
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.blueprint import Blueprint
+from partialfusion.fusing.conform import conformed
 from partialfusion.fusing.result import Fusion
-from partialfusion.fusing.validation import conformed
 from partialfusion.surgery.refit import refit_model
 from zoo import Exhibit
 
@@ -23,7 +23,7 @@ def data_of(exhibit: Exhibit, batches: int = 8) -> list[tuple[Tensor]]:
 
 def refitted(fused: Fusion, models: Sequence[nn.Module], data: Any, **options: Any) -> nn.Module:
     first = next(iter(data))
-    blueprints = conformed(models, fused.blueprint, first, equal=False)
+    blueprints = conformed(models, fused.blueprint, first)
     refit_model(fused.model, fused.layout, models, blueprints, fused.plan, data, **options)
     return fused.model
 

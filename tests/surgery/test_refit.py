@@ -104,8 +104,8 @@ def clusters(blueprint: Blueprint, models: int, share: float, seed: int = 0) -> 
                 )
                 for m in range(models)
             ]
-        world = tuple(KernelPair.identity(n) for _ in range(models))
-        reductions[space.name] = Reduction(tuple(pairs), 0, (pairs[0].targets,) * models, world)
+        frames = tuple(KernelPair.identity(n) for _ in range(models))
+        reductions[space.name] = Reduction(tuple(pairs), 0, (pairs[0].targets,) * models, frames)
     return Plan(reductions, (1 / models,) * models)
 
 

@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 import partialfusion as pf
 from partialfusion.surgery.refit import RIDGE, normal_equations
-from partialfusion.surgery.refit.design import Layout, Window, grouped, inputs
 from partialfusion.surgery.refit.fit import fit
 from partialfusion.surgery.refit.normal_equations import NormalEquations
+from partialfusion.surgery.refit.unfold import Layout, Window, grouped, inputs
 from zoo import randomised
 
 # ---- one layer against NumPy ----

@@ -38,7 +38,7 @@ def test_files_hold_the_rows(two: pf.Frontier, tmp_path: Path) -> None:
     for entry, point in zip(record["points"], two.points, strict=True):
         assert (entry["score"], entry["mix"]) == (point.score, list(point.mix))
         assert [s["fused"] for s in entry["spaces"]] == [s.summary.fused for s in point.spaces]
-        assert [len(s["pair_costs"]) for s in entry["spaces"]] == [s.likeness.costs.size for s in point.spaces]
+        assert [len(s["pair_costs"]) for s in entry["spaces"]] == [s.similarity.costs.size for s in point.spaces]
     assert {p.name for p in tmp_path.iterdir()} == {"f.csv", "f.json"}
 
 
@@ -108,7 +108,7 @@ def test_histograms_count_every_pair(two: pf.Frontier) -> None:
         detail = record["details"][entry["detail"]]
         free = [s for s in point.spaces if s.summary.kind != "rigid"]
         for part, values in (("costs", "costs"), ("alike", "fused"), ("apart", "isolated")):
-            sizes = [getattr(s.likeness, values).size for s in free]
+            sizes = [getattr(s.similarity, values).size for s in free]
             assert [sum(s[part]) for s in detail["spaces"]] == sizes
             assert sum(detail["all"][part]) == sum(sizes)
         assert [s["after"] for s in detail["spaces"]] == [s.summary.after for s in free]

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.fusing import pipeline as flow
+from partialfusion.fusing import pipeline
 from partialfusion.fusing.scoring import Scorer
 from partialfusion.tradeoff import measure
-from zoo import ZOO, error, identical, snapshot
+from zoo import ZOO, identical, snapshot
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -107,7 +107,7 @@ def test_the_sources_stay_and_the_blueprint_is_traced_once(
         return original(*args, **options)
 
     monkeypatch.setattr(measure, "traced", trace)
-    monkeypatch.setattr(flow, "traced", trace)
+    monkeypatch.setattr(pipeline, "traced", trace)
     pair = [ZOO["vgg-bn"].model(seed).train() for seed in (0, 1)]
     before = [snapshot(m) for m in pair]
     images = ZOO["vgg-bn"].inputs()
@@ -124,15 +124,15 @@ def test_the_sources_stay_and_the_blueprint_is_traced_once(
 def test_mixes_share_what_was_matched(
     models: list[nn.Module], x: Tensor, labelled: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One search for every way and size, and yet the scores are those of `fuse` for every mix."""
+    """One search for every method and size, and yet the scores are those of `fuse` for every mix."""
     searched = []
-    original = flow.Flow.reduce
+    original = pipeline.Pipeline.reduce
 
-    def reduce(*args: Any) -> flow.Reduced:
+    def reduce(*args: Any, **options: Any) -> pipeline.Reduced:
         searched.append(args)
-        return original(*args)
+        return original(*args, **options)
 
-    monkeypatch.setattr(flow.Flow, "reduce", reduce)
+    monkeypatch.setattr(pipeline.Pipeline, "reduce", reduce)
     mixes, sizes = ((0.5, 0.5), (0.2, 0.8), (0.0, 1.0)), (0.0, 0.4)
     found = pf.frontier(models[:2], x, evaluate=labelled, alphas=sizes, mixes=mixes, progress=False)
     assert len(searched) == len(sizes)
@@ -210,15 +210,15 @@ def test_a_search_that_was_interrupted_is_not_a_point(
     models: list[nn.Module], x: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C ends a clustering early with the best found; a frontier must not show that as the method's result."""
-    original = flow.Flow.reduce
+    original = pipeline.Pipeline.reduce
 
-    def reduce(*args: Any) -> flow.Reduced:
-        result = original(*args)
+    def reduce(*args: Any, **options: Any) -> pipeline.Reduced:
+        result = original(*args, **options)
         for reduction in result.fusion.plan.values():
             object.__setattr__(reduction, "converged", False)
         return result
 
-    monkeypatch.setattr(flow.Flow, "reduce", reduce)
+    monkeypatch.setattr(pipeline.Pipeline, "reduce", reduce)
     found = pf.frontier(models[:2], x, evaluate=lambda m: 0.0, methods=("zip",), alphas=(0.4,), progress=False)
     assert not found.complete
     assert {p.kind for p in found.points} == {"parent", "ensemble"}
@@ -237,7 +237,8 @@ def test_labels_of_positions_count_one_by_one(models: list[nn.Module]) -> None:
     """Outputs of (n × classes × positions), labels of (n × positions); batches that can be read only once."""
     net = nn.Sequential(nn.Conv1d(2, 6, 1), nn.ReLU(), nn.Conv1d(6, 3, 1)).eval()
     inputs = torch.randn(5, 2, 4, generator=torch.Generator().manual_seed(0))
-    labels = net(inputs).argmax(1)
+    before, state = net(inputs), snapshot(net)
+    labels = before.argmax(1)
     labels[0, 0] = (labels[0, 0] + 1) % 3
 
     def once() -> Iterator[tuple[Tensor, Tensor]]:
@@ -245,7 +246,8 @@ def test_labels_of_positions_count_one_by_one(models: list[nn.Module]) -> None:
 
     found = pf.frontier([net, net], inputs, evaluate=once(), alphas=(0, 1), progress=False)
     assert [p.score for p in found.points] == [19 / 20] * 5
-    assert error(net(inputs), net(inputs)) == 0
+    assert identical(state, net)
+    assert torch.equal(net(inputs), before)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ def test_labels_of_positions_count_one_by_one(models: list[nn.Module]) -> None:
         ({"evaluate": [(torch.zeros(4, 10), torch.zeros(4, 5))]}, "labels of shape"),
         ({"evaluate": lambda model: "good"}, "not a number"),
         ({"evaluate": lambda model: 1 / 0}, "evaluate failed on model A: ZeroDivisionError"),
-        ({"alphas": (0.2, 1.5)}, "1.5 is not a share"),
+        ({"alphas": (0.2, 1.5)}, "1.5 is not a number"),
         ({"alphas": ()}, "one or more numbers"),
         ({"methods": "partial-ot"}, "must be a list of methods"),
         ({"methods": ()}, "at least one"),
@@ -277,9 +279,9 @@ def test_labels_of_positions_count_one_by_one(models: list[nn.Module]) -> None:
 def test_bad_options_are_named_before_anything_is_fused(
     models: list[nn.Module], x: Tensor, labelled: Batches, options: dict[str, Any], told: str, monkeypatch: Any
 ) -> None:
-    def reduce(*args: Any) -> None:
+    def reduce(*args: Any, **options: Any) -> None:
         raise AssertionError("fused")
 
-    monkeypatch.setattr(flow.Flow, "reduce", reduce)
+    monkeypatch.setattr(pipeline.Pipeline, "reduce", reduce)
     with pytest.raises(pf.FusionError, match=told):
         pf.frontier(models[:2], x, **{"evaluate": labelled, "progress": False, **options})

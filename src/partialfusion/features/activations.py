@@ -2,64 +2,211 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ..blueprint import Blueprint
-from ..core.arrays import Floats
+from ..blueprint import AxisBinding, Blueprint
+from ..core.arrays import Floats, Ints
 from ..core.literals import Site
+from ..core.modules import at_rest
+from ..core.observer import LayerCall, Observer
 from ..errors import DataError
 from .moments import Moments
-from .recorder import Use, record
+
+# A place where the channels of a space are seen: the space, the weight at work, its role, the number of its use, and
+# the first slot of it that is seen there.
+Place = tuple[str, str, str, int, int]
 
 
-def activation_costs(
-    models: Sequence[nn.Module],
-    blueprints: Sequence[Blueprint],
-    batches: Iterable[tuple[Any, ...]],
-    spaces: Sequence[str],
-    site: Site = "pre",
-) -> list[dict[str, Floats]]:
-    """For every model but the last: space → (n × m) of one minus the correlation of centred channel activations.
+@dataclass(frozen=True)
+class Tap:
+    """Where to look for the channels of a space.
 
-    Correlations are averaged over every place where the space is seen.
+    Attributes:
+        space: name of the space.
+        weight: the weight at work there.
+        role: "writes" to see what the weight computes, "reads" to see what it reads.
+        dim: channel dimension of that activation, counted from the end.
+        index: (units × slots) positions of the units along it.
     """
-    moments: list[dict[tuple[str, Use], Moments]] = [{} for _ in models[:-1]]
-    for *others, last in record(models, blueprints, batches, spaces, site):
-        for table, own in zip(moments, others, strict=True):
-            for place, x in own.items():
-                table.setdefault(place, Moments()).add(x, last[place])
-    return [_costs(table) for table in moments]
+
+    space: str
+    weight: str
+    role: str
+    dim: int
+    index: Ints
 
 
-def _costs(table: dict[tuple[str, Use], Moments]) -> dict[str, Floats]:
-    totals: dict[str, list[Floats]] = {}
-    for (space, _), moments in table.items():
-        totals.setdefault(space, []).append(finite((1 - moments.correlation()).cpu().numpy(), space))
-    return {space: np.mean(found, axis=0) for space, found in totals.items()}
+def taps_of(blueprint: Blueprint, spaces: Sequence[str], site: Site) -> list[Tap]:
+    """Where to look for the spaces: at the wanted site, or at the other one where a space has none.
+
+    "auto" looks before the activation function, but after it for spaces with a batch norm: what is computed there has
+    no scale before it is normalised.
+    """
+    statistics = {norm.var for norm in blueprint.norms}
+    found = []
+    for name in spaces:
+        bindings = blueprint[name].bindings
+        after = site == "post" or (site == "auto" and any(b.parameter in statistics for b in bindings))
+        for role in ("reads", "writes") if after else ("writes", "reads"):
+            seen = [b for b in bindings if b.role == role and b.dim is not None]
+            if seen:
+                found += [_tap(name, b) for b in seen]
+                break
+    return found
 
 
-def union_moments(
-    models: Sequence[nn.Module],
-    blueprints: Sequence[Blueprint],
-    batches: Iterable[tuple[Any, ...]],
-    spaces: Sequence[str],
-    site: Site,
-) -> dict[str, list[Moments]]:
-    """Space → the moments of all models' channels together, one for every place where the space is seen."""
-    table: dict[tuple[str, Use], Moments] = {}
-    for found in record(models, blueprints, batches, spaces, site):
-        for place in found[-1]:
-            union = torch.cat([own[place] for own in found], 1)
-            table.setdefault(place, Moments()).add(union, union)
-    result: dict[str, list[Moments]] = {}
-    for (space, _), moments in table.items():
-        result.setdefault(space, []).append(moments)
-    return result
+def _tap(space: str, binding: AxisBinding) -> Tap:
+    assert binding.dim is not None
+    return Tap(space, binding.parameter, binding.role, binding.dim, binding.index)
+
+
+class _Recorder(Observer):
+    """Keeps the activations at the taps of one model, a batch at a time."""
+
+    def __init__(self, model: nn.Module, taps: Iterable[Tap]) -> None:
+        self.taps: dict[tuple[str, str], list[Tap]] = {}
+        for tap in taps:
+            known = self.taps.setdefault((tap.weight, tap.role), [])
+            if all(tap.space != other.space for other in known):
+                known.append(tap)
+        super().__init__(model)
+
+    def start(self) -> None:
+        super().start()
+        self.found: dict[Place, Tensor] = {}
+
+    def before(self, call: LayerCall) -> None:
+        self._keep(call, "reads", call.x)
+
+    def after(self, call: LayerCall, result: Tensor) -> None:
+        self._keep(call, "writes", result)
+
+    def _keep(self, call: LayerCall, role: str, activation: Tensor) -> None:
+        for tap in self.taps.get((call.name, role), ()):
+            index, first = tap.index, 0
+            if call.rows is not None and role == "writes":
+                index, first = _within(index, call.rows)
+            if index.size:
+                self.found[tap.space, tap.weight, role, call.use, first] = _channels(activation, tap.dim, index)
+
+
+def _within(index: Ints, rows: tuple[int, int]) -> tuple[Ints, int]:
+    """The slots of an index that sit in a slice of the weight, counted from its start, and the first of them."""
+    slots = np.flatnonzero(((index >= rows[0]) & (index < rows[1])).all(0))
+    return index[:, slots] - rows[0], int(slots[0]) if len(slots) else 0
+
+
+def _channels(activation: Tensor, dim: int, index: Ints) -> Tensor:
+    """(units × slots × samples) in single precision, a copy: the model may write into its activations later."""
+    moved = activation.detach().movedim(dim, 0)
+    if index.shape == (len(moved), 1) and bool((index[:, 0] == np.arange(len(moved))).all()):
+        taken = torch.empty(moved.shape, dtype=torch.float32, device=moved.device).copy_(moved)
+    else:
+        taken = moved.index_select(0, torch.from_numpy(index.reshape(-1)).to(moved.device)).float()
+    return taken.reshape(*index.shape, -1)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What is wanted of the activations at one site.
+
+    Attributes:
+        site: where to look at activations.
+        within: covariances within the union of the models are wanted, not only those of each model with the last.
+    """
+
+    site: Site
+    within: bool = False
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Moments of the channels of all models, measured in one pass over the data.
+
+    Attributes:
+        moments: place → moments.
+        places: site → space → the places where that site sees the space.
+    """
+
+    moments: Mapping[Place, Moments]
+    places: Mapping[Site, Mapping[str, Sequence[Place]]]
+
+    @classmethod
+    def record(
+        cls,
+        models: Sequence[nn.Module],
+        blueprints: Sequence[Blueprint],
+        batches: Iterable[tuple[Any, ...]],
+        spaces: Sequence[str],
+        needs: Collection[Need],
+    ) -> Activations:
+        """Run every model once over the data.
+
+        Args:
+            models: the models.
+            blueprints: one per model, with the same spaces.
+            batches: tuples of inputs; each is run once through every model and forgotten.
+            spaces: the spaces to look at.
+            needs: what will be asked for.
+        """
+        within = {need.site: False for need in needs}
+        for need in needs:
+            within[need.site] |= need.within
+        taps = [{site: taps_of(b, spaces, site) for site in within} for b in blueprints]
+        recorders = [
+            _Recorder(model, (tap for found in own.values() for tap in found))
+            for model, own in zip(models, taps, strict=True)
+        ]
+        union = {(t.space, t.weight, t.role) for site, wanted in within.items() if wanted for t in taps[-1][site]}
+        moments: dict[Place, Moments] = {}
+        seen = 0
+        with at_rest(*models):
+            for batch in batches:
+                for recorder in recorders:
+                    recorder.run(batch, seen)
+                seen += 1
+                for place in recorders[-1].found:
+                    known = moments.setdefault(place, Moments(within=place[:3] in union))
+                    known.add([recorder.found.pop(place) for recorder in recorders[:-1]] + [recorders[-1].found[place]])
+        if not seen:
+            raise DataError("the data holds no batch: activations need at least one")
+        places = {site: _places(moments, taps[-1][site]) for site in within}
+        return cls(moments, places)
+
+    def seen(self, site: Site) -> set[str]:
+        """The spaces whose activations were seen at a site."""
+        return set(self.places[site])
+
+    def costs(self, site: Site, k: int) -> dict[str, Floats]:
+        """Space → (n × m) of one minus the correlation of the channels of model k with those of the last model.
+
+        Correlations are averaged over all places where the space is seen.
+        """
+        found = {}
+        for space, places in self.places[site].items():
+            parts = [self.moments[p] for p in places]
+            costs = [finite((1 - m.correlation(k, m.models - 1)).cpu().numpy(), space) for m in parts]
+            found[space] = np.mean(costs, axis=0)
+        return found
+
+    def union(self, site: Site) -> dict[str, list[Moments]]:
+        """Space → the moments of all models' channels, one for every place where the space is seen."""
+        return {space: [self.moments[p] for p in places] for space, places in self.places[site].items()}
+
+
+def _places(moments: Iterable[Place], taps: Sequence[Tap]) -> dict[str, list[Place]]:
+    wanted = {(t.space, t.weight, t.role) for t in taps}
+    found: dict[str, list[Place]] = {}
+    for place in moments:
+        if place[:3] in wanted:
+            found.setdefault(place[0], []).append(place)
+    return found
 
 
 def finite(values: Floats, space: str) -> Floats:

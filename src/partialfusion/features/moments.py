@@ -1,66 +1,110 @@
-"""Streamed first and second moments of activations."""
+"""Streamed first and second moments of the activations of several models."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 
 class Moments:
-    """Means and covariances of two sets of channels, one batch at a time.
+    """Means and covariances of the channels of several models at one place, one batch at a time.
 
     A channel may have several slots (the channels of a group, the positions of a flattened map): every slot has a mean
     of its own, and covariances are averages over the slots. Values are shifted by the first batch's mean before they
     are summed, so that nothing cancels.
+
+    Args:
+        within: also keep covariances within each model and between all of them; without it, only those of each model
+            with the last one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, within: bool = False) -> None:
+        self.within = within
         self.count = 0
-        self.shift: tuple[Tensor, Tensor] | None = None
+        self.shifts: list[Tensor] = []
+        self.sums: list[Tensor] = []
+        self.squares: list[Tensor] = []
+        self.products: dict[tuple[int, int], Tensor] = {}
 
-    def add(self, x: Tensor, y: Tensor) -> None:
-        """Count a batch of (samples × n × slots) and (samples × m × slots)."""
-        if self.shift is None:
-            self.shift = x.mean(0), y.mean(0)
-            self.sums = [torch.zeros(t.shape[1:], dtype=torch.float64, device=t.device) for t in (x, y)]
-            self.squares = [torch.zeros(t.shape[1], dtype=torch.float64, device=t.device) for t in (x, y)]
-            self.cross = torch.zeros(x.shape[1], y.shape[1], dtype=torch.float64, device=x.device)
-        shifted = x - self.shift[0], y - self.shift[1]
-        self.count += len(x)
-        for k, t in enumerate(shifted):
-            self.sums[k] += t.sum(0)
-            self.squares[k] += t.square().sum((0, 2))
-        first, second = (t.movedim(2, 1).flatten(0, 1) for t in shifted)
-        self.cross += first.T @ second
+    def add(self, activations: Sequence[Tensor]) -> None:
+        """Count a batch: per model, (channels × slots × samples). The tensors are overwritten."""
+        if not self.count:
+            self._start(activations)
+        self.count += activations[0].shape[2]
+        for m, x in enumerate(activations):
+            x.sub_(self.shifts[m][..., None])
+            self.sums[m] += x.sum(2)
+        flat = [x.flatten(1) for x in activations]
+        for m, x in enumerate(flat):
+            self.squares[m] += torch.linalg.vecdot(x, x)
+        for (i, j), total in self.products.items():
+            total += flat[i] @ flat[j].T
 
-    def covariance(self) -> Tensor:
-        """(n × m)."""
-        mean = [s / self.count for s in self.sums]
-        slots = mean[0].shape[1]
-        return (self.cross / self.count - mean[0] @ mean[1].T) / slots
+    def _start(self, activations: Sequence[Tensor]) -> None:
+        widths, device = [len(x) for x in activations], activations[0].device
 
-    def variances(self) -> tuple[Tensor, Tensor]:
-        """(n,) and (m,)."""
-        slots = self.sums[0].shape[1]
-        found = [
-            (q / self.count - (s / self.count).square().sum(1)) / slots
-            for q, s in zip(self.squares, self.sums, strict=True)
-        ]
-        return found[0].clamp_min(0), found[1].clamp_min(0)
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=device)
 
-    def correlation(self) -> Tensor:
-        """(n × m); a channel that never varies is uncorrelated with all but others that never vary."""
-        var = self.variances()
-        dead = [v <= 1e-12 * (q / self.count).clamp_min(1e-30) for v, q in zip(var, self.squares, strict=True)]
-        std = [v.sqrt().masked_fill(d, 1.0) for v, d in zip(var, dead, strict=True)]
-        corr = (self.covariance() / (std[0][:, None] * std[1][None, :])).clamp(-1, 1)
-        neither, both = dead[0][:, None] | dead[1][None, :], dead[0][:, None] & dead[1][None, :]
-        return corr.masked_fill(neither, 0.0).masked_fill(both, 1.0)
+        self.shifts = [x.mean(2) for x in activations]
+        self.sums = [zeros(*x.shape[:2]) for x in activations]
+        self.squares = [zeros(n) for n in widths]
+        last = len(widths) - 1
+        for i, n in enumerate(widths):
+            for j in range(i, last + 1) if self.within else [last] * (i != last):
+                self.products[i, j] = zeros(n, widths[j])
 
-    def squared_distances(self) -> Tensor:
-        """(n × m) mean squared differences."""
-        assert self.shift is not None
-        var = self.variances()
-        mean = [shift.double() + s / self.count for shift, s in zip(self.shift, self.sums, strict=True)]
-        apart = torch.cdist(mean[0], mean[1], compute_mode="donot_use_mm_for_euclid_dist").square() / mean[0].shape[1]
-        return (var[0][:, None] + var[1][None, :] - 2 * self.covariance()).clamp_min(0) + apart
+    @property
+    def models(self) -> int:
+        return len(self.sums)
+
+    def mean(self, m: int) -> Tensor:
+        """(n × slots) of one model."""
+        return self.shifts[m].double() + self.sums[m] / self.count
+
+    def covariance(self, i: int, j: int) -> Tensor:
+        """(n × m) of two models."""
+        if i > j:
+            return self.covariance(j, i).T
+        slots = self.sums[i].shape[1]
+        a, b = (self.sums[m] / self.count for m in (i, j))
+        return (self.products[i, j] / self.count - a @ b.T) / slots
+
+    def variance(self, m: int) -> Tensor:
+        """(n,) of one model."""
+        slots = self.sums[m].shape[1]
+        found = (self.squares[m] / self.count - (self.sums[m] / self.count).square().sum(1)) / slots
+        return found.clamp_min(0)
+
+    def correlation(self, i: int, j: int) -> Tensor:
+        """(n × m) of two models; a channel that never varies correlates only with others that never vary."""
+        variances = [self.variance(m) for m in (i, j)]
+        power = [self.squares[m] / self.count for m in (i, j)]
+        dead = [v <= 1e-12 * p.clamp_min(1e-30) for v, p in zip(variances, power, strict=True)]
+        std = [v.sqrt().masked_fill(d, 1.0) for v, d in zip(variances, dead, strict=True)]
+        corr = (self.covariance(i, j) / (std[0][:, None] * std[1][None, :])).clamp(-1, 1)
+        either, both = dead[0][:, None] | dead[1][None, :], dead[0][:, None] & dead[1][None, :]
+        return corr.masked_fill(either, 0.0).masked_fill(both, 1.0)
+
+    def union_covariance(self) -> Tensor:
+        """(n × n) of the channels of all models together."""
+        every = range(self.models)
+        return torch.cat([torch.cat([self.covariance(i, j) for j in every], 1) for i in every])
+
+    def union_variance(self) -> Tensor:
+        """(n,) of the channels of all models together."""
+        return torch.cat([self.variance(m) for m in range(self.models)])
+
+    def union_power(self) -> Tensor:
+        """(n,) mean squares of the channels of all models together."""
+        mean = torch.cat([self.mean(m) for m in range(self.models)])
+        return self.union_variance() + mean.square().mean(1)
+
+    def union_squared_distances(self) -> Tensor:
+        """(n × n) mean squared differences of the channels of all models together."""
+        mean, variance = torch.cat([self.mean(m) for m in range(self.models)]), self.union_variance()
+        apart = torch.cdist(mean, mean, compute_mode="donot_use_mm_for_euclid_dist").square() / mean.shape[1]
+        spread = variance[:, None] + variance[None, :] - 2 * self.union_covariance()
+        return spread.clamp_min(0) + apart

@@ -16,7 +16,7 @@ from ..core.arrays import Floats, Ints
 from ..kernels import KernelPair
 from .activations import finite
 from .moments import Moments
-from .sides import Side
+from .traced import TracedModel
 from .weights import describing_parameters, slices
 
 
@@ -25,26 +25,35 @@ class UnionFeatures:
     """What is known of the channels of the union.
 
     Attributes:
-        sides: the models.
-        worlds: per model, space → its place in the last model's world, where weights of several models are compared.
+        sources: the models.
+        frames: per model, space → its kernel pair into the reference frame, in which weights are compared.
         moments: space → moments of the union's activations, one for each place where the space is seen.
         kind: "weights", "activations" or "both"; spaces whose activations are not seen go by their weights.
     """
 
-    sides: Sequence[Side]
-    worlds: Sequence[Mapping[str, KernelPair]]
+    sources: Sequence[TracedModel]
+    frames: Sequence[Mapping[str, KernelPair]]
     moments: Mapping[str, Sequence[Moments]]
     kind: str
 
     @cached_property
     def parameters(self) -> set[str]:
-        return set(describing_parameters(self.sides[-1], vectors=False))
+        return set(describing_parameters(self.sources[-1], vectors=False))
 
     def squared(self, space: str) -> Floats:
-        """(n × n) squared distances of features; every place and every module counts alike."""
+        """(n × n) squared distances of features; every place and every module counts alike. Computed once."""
+        if space not in self._squared:
+            self._squared[space] = self._squared_distances(space)
+        return self._squared[space]
+
+    @cached_property
+    def _squared(self) -> dict[str, Floats]:
+        return {}
+
+    def _squared_distances(self, space: str) -> Floats:
         found = []
         if self._by_activations(space):
-            found.append([_relative(m.squared_distances(), _power(m)) for m in self.moments[space]])
+            found.append([_relative(m.union_squared_distances(), m.union_power()) for m in self.moments[space]])
         if self._by_weights(space):
             rows = self._rows(space)
             found.append([_relative(torch.cdist(x, x).square(), x.square().sum(1)) for x in rows])
@@ -54,7 +63,7 @@ class UnionFeatures:
         """(n × n) covariances of activations, inner products of weights; every place and every module counts alike."""
         found = []
         if self._by_activations(space):
-            found.append([_relative(m.covariance(), m.variances()[0]) for m in self.moments[space]])
+            found.append([_relative(m.union_covariance(), m.union_variance()) for m in self.moments[space]])
         if self._by_weights(space):
             found.append([_relative(x @ x.T, x.square().sum(1)) for x in self._rows(space)])
         return self._summed(space, found)
@@ -71,7 +80,7 @@ class UnionFeatures:
         """(n,) root mean square over the places of the activations' standard deviations, each on its mean scale."""
         if space not in self.moments:
             return self.norms(space, outgoing=False)
-        found = [m.variances()[0] for m in self.moments[space]]
+        found = [m.union_variance() for m in self.moments[space]]
         return finite(torch.stack([_relative(v, v) for v in found]).mean(0).sqrt().cpu().numpy(), space)
 
     def _summed(self, space: str, found: Sequence[Sequence[Tensor]]) -> Floats:
@@ -86,28 +95,28 @@ class UnionFeatures:
         return self.kind != "activations" or space not in self.moments
 
     def _width(self, space: str) -> int:
-        return sum(side.blueprint[space].width for side in self.sides)
+        return sum(source.blueprint[space].width for source in self.sources)
 
     def _rows(
         self, space: str, roles: Sequence[Role] = ("writes", "reads", "scales"), *, placed: bool = True
     ) -> list[Tensor]:
         """For every module that writes or reads the space, (n × d) what it has for the channels of all models."""
         found: dict[tuple[str, bool], list[Tensor]] = {}
-        for number, binding in enumerate(self.sides[-1].blueprint[space].bindings):
+        for number, binding in enumerate(self.sources[-1].blueprint[space].bindings):
             if binding.parameter in self.parameters and binding.role in roles:
-                rows = [self._slices(m, space, number, placed) for m in range(len(self.sides))]
+                rows = [self._slices(m, space, number, placed) for m in range(len(self.sources))]
                 width = max(r.shape[1] for r in rows)
                 padded = torch.cat([nn.functional.pad(r, (0, width - r.shape[1])) for r in rows])
                 found.setdefault((owner(binding.parameter), binding.role == "reads"), []).append(padded)
         return [torch.cat(parts, 1) for parts in found.values()]
 
     def _slices(self, m: int, space: str, number: int, placed: bool) -> Tensor:
-        """(n × d) of one binding in one model, the other axes in the last model's world where that is wanted."""
-        side = self.sides[m]
-        binding = side.blueprint[space].bindings[number]
-        if placed and len(self.sides) > 1:
-            return slices(side.project(binding.parameter, self.worlds[m], binding.axis), binding).double()
-        return slices(side.number(binding.parameter), binding).double()
+        """(n × d) of one binding in one model, the other axes in the reference frame where that is wanted."""
+        source = self.sources[m]
+        binding = source.blueprint[space].bindings[number]
+        if placed and len(self.sources) > 1:
+            return slices(source.mapped(binding.parameter, self.frames[m], keep=binding.axis), binding).double()
+        return slices(source.number(binding.parameter), binding).double()
 
 
 @dataclass(frozen=True)
@@ -145,13 +154,6 @@ class UnionSpace:
         if by == "activation":
             return self.masses * self.features.deviations(self.name)
         return self.masses * self.features.norms(self.name, outgoing=by == "outgoing")
-
-
-def _power(moments: Moments) -> Tensor:
-    """(n,) mean squares."""
-    assert moments.shift is not None
-    mean = moments.shift[0].double() + moments.sums[0] / moments.count
-    return moments.variances()[0] + mean.square().mean(1)
 
 
 def _relative(values: Tensor, sizes: Tensor) -> Tensor:

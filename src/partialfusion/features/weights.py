@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -14,8 +15,8 @@ from ..blueprint.spaces import owner
 from ..core.arrays import Floats
 from ..core.literals import Convention
 from ..kernels import Coupling, KernelPair
-from ..kernels.pair import frames
-from .sides import Side
+from ..kernels.pair import common_frame
+from .traced import TracedModel
 
 Couplings = Mapping[str, Coupling]
 
@@ -26,11 +27,11 @@ class WeightCosts:
     The objective is Σ_p w_p ‖A_p − B_p‖² over the parameters p, both models mapped into common coordinates: the fused
     channels of every space. As function of one space's coupling it is linear, so solving space after space never
     makes it worse. w_p brings every module to the same scale: one over the squared norm of its parameters, and over
-    the share of the parameter that is fused at all.
+    the fraction of the parameter that is fused at all.
 
     Args:
         ours, theirs: the model to match and the last model.
-        fused: space → share of its channels that will be fused (never 0).
+        fused: space → fraction of its channels that will be fused (never 0).
         convention: "value" or "mass".
         normalise: bring modules to the same scale; False is Git Re-Basin's objective.
         vectors: let parameters of one axis take part on their own (norm scales and shifts).
@@ -38,32 +39,46 @@ class WeightCosts:
 
     def __init__(
         self,
-        ours: Side,
-        theirs: Side,
+        ours: TracedModel,
+        theirs: TracedModel,
         fused: Mapping[str, float],
         *,
         convention: Convention = "value",
         normalise: bool = True,
         vectors: bool = False,
     ) -> None:
-        self.ours, self.theirs, self.convention = ours, theirs, convention
+        self.ours, self.theirs, self.convention, self.normalise = ours, theirs, convention, normalise
         self.parameters = describing_parameters(theirs, vectors=vectors)
-        self.weights = self._scales(fused) if normalise else dict.fromkeys(self.parameters, 1.0)
+        self._sizes = self._squared_norms() if normalise else {}
+        self.weights = self._scales(fused)
         self._cache: dict[tuple[str, str, int, str], tuple[list[Coupling], np.ndarray]] = {}
         self._frames: dict[str, tuple[Coupling, tuple[KernelPair, KernelPair]]] = {}
 
-    def _scales(self, fused: Mapping[str, float]) -> dict[str, float]:
+    def at(self, fused: Mapping[str, float]) -> WeightCosts:
+        """The same objective for other fractions of fused channels; what was computed so far is shared."""
+        other = copy.copy(self)
+        other.weights = other._scales(fused)
+        return other
+
+    def _squared_norms(self) -> dict[str, float]:
+        """Module → squared norm of its parameters, over both models."""
         size: dict[str, float] = defaultdict(float)
         for name in self.parameters:
-            for side in (self.ours, self.theirs):
-                size[owner(name)] += float(side.number(name).square().sum())
+            for source in (self.ours, self.theirs):
+                size[owner(name)] += float(source.number(name).square().sum())
+        return size
+
+    def _scales(self, fused: Mapping[str, float]) -> dict[str, float]:
+        """Parameter → its weight in the objective."""
+        if not self.normalise:
+            return dict.fromkeys(self.parameters, 1.0)
         scales = {}
         for name in self.parameters:
-            share = 1.0
+            fraction = 1.0
             for bound in self.theirs.blueprint.axes[name].values():
                 covered = sum(b.index.size * fused[s.name] for s, b in bound)
-                share *= covered / sum(b.index.size for _, b in bound)
-            total = size[owner(name)] * share
+                fraction *= covered / sum(b.index.size for _, b in bound)
+            total = self._sizes[owner(name)] * fraction
             scales[name] = 1.0 / total if total > 0 else 0.0
         return scales
 
@@ -96,11 +111,11 @@ class WeightCosts:
         cached = self._cache.get(key)
         if cached is None or any(x is not y for x, y in zip(cached[0], state, strict=True)):
             ours, theirs = self._kernels(b.parameter, couplings, keep=b.axis)
-            x = slices(self.ours.project(a.parameter, ours, keep=a.axis), a)
-            y = slices(self.theirs.project(b.parameter, theirs, keep=b.axis), b)
-            cached = state, (self.weights[b.parameter] * _squared_distances(x, y)).cpu().numpy()
+            x = slices(self.ours.mapped(a.parameter, ours, keep=a.axis), a)
+            y = slices(self.theirs.mapped(b.parameter, theirs, keep=b.axis), b)
+            cached = state, _squared_distances(x, y).cpu().numpy()
             self._cache[key] = cached
-        return cached[1]
+        return self.weights[b.parameter] * cached[1]
 
     def _kernels(
         self, name: str, couplings: Couplings, keep: int | None = None
@@ -112,7 +127,7 @@ class WeightCosts:
                 coupling = couplings[space.name]
                 known = self._frames.get(space.name)
                 if known is None or known[0] is not coupling:
-                    known = coupling, frames(coupling, self.convention)
+                    known = coupling, common_frame(coupling, self.convention)
                     self._frames[space.name] = known
                 ours[space.name], theirs[space.name] = known[1]
         return ours, theirs
@@ -122,18 +137,18 @@ class WeightCosts:
         total = 0.0
         for name, weight in self.weights.items():
             ours, theirs = self._kernels(name, couplings)
-            gap = self.ours.project(name, ours) - self.theirs.project(name, theirs)
+            gap = self.ours.mapped(name, ours) - self.theirs.mapped(name, theirs)
             total += weight * float(gap.square().sum())
         return total
 
 
-def describing_parameters(side: Side, *, vectors: bool) -> list[str]:
+def describing_parameters(source: TracedModel, *, vectors: bool) -> list[str]:
     """Parameters that describe channels: weights, the biases that belong to them, and tables held as buffers."""
-    known = ((n, side.tensors[n]) for n in side.blueprint.axes)
+    known = ((n, source.tensors[n]) for n in source.blueprint.axes)
     trained = [n for n, t in known if isinstance(t, torch.nn.Parameter) or t.dim() > 1]
     if vectors:
         return trained
-    with_matrix = {owner(n) for n in trained if side.tensors[n].dim() > 1}
+    with_matrix = {owner(n) for n in trained if source.tensors[n].dim() > 1}
     return [n for n in trained if owner(n) in with_matrix]
 
 

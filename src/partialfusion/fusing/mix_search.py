@@ -1,4 +1,4 @@
-"""mix="auto": the shares of the models that score best, on one draft: nothing is matched twice."""
+"""mix="auto": the shares of the models that score best, on one template: nothing is matched twice."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..core.literals import Mix
 from ..core.text import mix_text
 from ..errors import DataError
 from .mixing import Mixing, MixPoint
-from .pipeline import Flow, Reduced
+from .pipeline import Pipeline, Reduced
 from .result import Fusion
 from .scoring import Score, Scorer
 
-DIVISIONS = {2: 10, 3: 4}  # of the coarse grid, by the number of models; two for more models
+DIVISIONS = {2: 10, 3: 4}  # steps of the coarse grid by the number of models; two for more models
 FINEST = 0.025  # smallest step of the refinement
 
 log = logging.getLogger(__name__)
 
 
-def best_mix(flow: Flow, reduced: Reduced, scorer: Scorer) -> Fusion:
+def best_mix(pipeline: Pipeline, reduced: Reduced, scorer: Scorer) -> Fusion:
     """The fusion with the shares that score best; every mix is measured as it would be returned."""
     equal = reduced.fusion.recipe.mix
     total = len(coarse(len(equal))) + 2 * len(list(around(equal, FINEST)))
@@ -32,14 +32,14 @@ def best_mix(flow: Flow, reduced: Reduced, scorer: Scorer) -> Fusion:
         if mix == equal:
             return reduced.fusion
 
-        def tell(step: str, done: float) -> None:
-            flow.listener(f"mix {mix_text(mix)}: {step}", min((len(scores) + done) / total, 1.0))
+        def report(step: str, done: float) -> None:
+            pipeline.progress(f"mix {mix_text(mix)}: {step}", min((len(scores) + done) / total, 1.0))
 
-        return replace(flow, listener=tell).remix(reduced, mix)
+        return pipeline.reporting_to(report).remix(reduced, mix)
 
     def measure(mix: Mix) -> float:
         if mix not in scores:
-            flow.listener(f"mix {mix_text(mix)}", min(len(scores) / total, 1.0))
+            pipeline.progress(f"mix {mix_text(mix)}", min(len(scores) / total, 1.0))
             scores[mix] = scorer.score(at(mix).model)
             _check_order(scores[mix], scores[equal])
         return scores[mix].value

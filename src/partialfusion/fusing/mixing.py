@@ -8,7 +8,7 @@ from ..core.literals import Mix
 from ..core.text import mix_text, table
 
 SURE = 2.0  # standard errors beyond which two scores differ
-MOST = 0.5  # of the grid: where as many mixes score alike, the samples are too few
+MOST = 0.5  # fraction of the grid: where as many mixes score alike, the samples are too few
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class MixPoint:
 
     Attributes:
         mix: the share of each model.
-        score: of the fusion with it.
+        score: the score of the fusion with this mix.
         behind: how much lower than the best score.
         error: standard error of `behind`, from the differences sample by sample; None where only sums are known.
     """
@@ -40,9 +40,9 @@ class Mixing:
     Attributes:
         points: in the order of the shares of the first model, then of the second, ….
         mix: the best; of several that score the same, the one nearest to equal shares.
-        metric: what the scores are.
+        metric: the name of the scores.
         samples: how many samples were scored; None where the measure gives one number for all.
-        alike: share of the mixes of the coarse grid that are within two standard errors of the best.
+        alike: fraction of the coarse grid that is within two standard errors of the best.
     """
 
     points: tuple[MixPoint, ...]
@@ -71,14 +71,14 @@ class Mixing:
 
     def _conclusion(self) -> str:
         if self.clear is None:
-            return "how sure this is is not known: evaluate gives one number for all samples"
+            return "no confidence estimate: evaluate returned one score for all samples"
         if self.clear:
-            return f"told apart on {self.samples:,} samples"
+            return f"{self.samples:,} samples distinguish the mixes"
         return self.warning()
 
     def warning(self) -> str:
-        """What to tell where the samples are too few."""
+        """The message where the samples are too few."""
         return (
-            f"{self.samples:,} samples do not tell the mixes apart: {self.alike:.0%} of those from end to end score "
-            "alike within two standard errors; evaluate on more samples"
+            f"{self.samples:,} samples do not distinguish the mixes: {self.alike:.0%} of the coarse grid scores alike "
+            "within two standard errors; evaluate on more samples"
         )

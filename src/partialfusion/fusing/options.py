@@ -10,7 +10,7 @@ from typing import Any
 from ..core.literals import Alpha, Convention, Keep, MethodName, Site
 from ..errors import DataError, OptionError
 from ..surgery import RIDGE
-from .pruning import Cluster, Magnitude, PruningMethod, Zip
+from .methods import Cluster, Magnitude, PruningMethod, Zip
 
 Method = MethodName | PruningMethod
 

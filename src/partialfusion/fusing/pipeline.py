@@ -1,9 +1,11 @@
-"""The main flow: match, operate, set the statistics; and the same again for other shares of the models."""
+"""The pipeline: match, operate, set the norm statistics; and the same again for other shares of the models."""
 
 from __future__ import annotations
 
+import copy
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,16 +16,21 @@ from ..core.batches import Batches
 from ..core.literals import Mix
 from ..core.modules import named_tensors, run
 from ..core.progress import ProgressCallback
+from ..core.text import shorten
 from ..errors import VerificationError
-from ..kernels import Draft, Plan
+from ..features import Need
+from ..kernels import PlanTemplate
 from ..surgery import ResizeError, SurgeryResult, analytic, apply, count, recalibrate, refit_model, verify
 from ..surgery.verify import close
-from .align import couple_models
-from .budget import Budget, spender
+from .align import Aligner
+from .budget import Budget, allocator
 from .options import Recipe
-from .pruning.union import prune_union
+from .pruning import UnionPruner
 from .result import Fusion
-from .validation import check_alpha, check_keep, check_tensors, conformed
+from .sources import Sources
+from .validation import check_alpha, check_keep, check_tensors
+
+log = logging.getLogger(__name__)
 
 
 def traced(model: nn.Module, inputs: tuple[Any, ...], *, check: bool, seed: int) -> Blueprint:
@@ -33,114 +40,210 @@ def traced(model: nn.Module, inputs: tuple[Any, ...], *, check: bool, seed: int)
     return verify(model, inputs, blueprint, seed) if check else blueprint
 
 
+def needs_of(recipe: Recipe, models: int) -> set[Need]:
+    """What a recipe will ask of the activations."""
+    found = set()
+    if recipe.features != "weights" and recipe.method != "average" and models > 1:
+        found.add(Need(recipe.site))
+    if recipe.pruning is not None and (recipe.features != "weights" or recipe.pruning.needs_data):
+        found.add(Need(recipe.site, within=recipe.features != "weights"))
+    return found
+
+
 @dataclass(frozen=True)
 class Reduced:
     """A result, and what gives it for other shares of the models.
 
     Attributes:
-        fusion: for the recipe's shares.
-        draft: what is matched with what.
-        shares: elastic space → isolated share, or for one model the share that is kept.
+        fusion: the result for the recipe's shares.
+        template: what is matched with what.
+        sizes: elastic space → isolated fraction, or for one model the fraction that is kept.
+        exact: whether norm statistics are left alone where nothing is reduced.
     """
 
     fusion: Fusion
-    draft: Draft
-    shares: Mapping[str, float]
+    template: PlanTemplate
+    sizes: Mapping[str, float]
+    exact: bool
 
 
-@dataclass(frozen=True)
-class Flow:
+@dataclass
+class Pipeline:
     """The models, what there is to measure on, and how to go about it.
 
+    One pipeline may serve many recipes: what is measured of the models, and what their alignments have in common, is
+    computed once.
+
     Attributes:
-        models: one or more.
+        models: one or more models.
         inputs: example inputs.
+        blueprint: the blueprint of the last model.
         batches: unlabelled data.
-        listener: told what is being done.
-        check: verify what is traced here, and that alpha=1 is the ensemble.
-        exact: leave norm statistics alone where nothing is reduced.
+        progress: called with what is being done and the fraction that is done.
+        check: verify that alpha=1 is the ensemble.
+        needs: what the recipes will ask of the activations; what is not announced costs another pass over the data.
     """
 
     models: Sequence[nn.Module]
     inputs: tuple[Any, ...]
+    blueprint: Blueprint
     batches: Batches | None
-    listener: ProgressCallback
+    progress: ProgressCallback
     check: bool
-    exact: bool
+    needs: set[Need] = field(default_factory=set)
 
-    def reduce(self, recipe: Recipe, blueprint: Blueprint | None, budget: Budget | None) -> Reduced:
-        """The union of the models reduced as the recipe says, or to the size of a budget."""
-        last = self.models[-1]
-        if blueprint is None:
-            self.listener("tracing", 0.0)
-            blueprint = traced(last, self.inputs, check=self.check, seed=recipe.seed)
-        spending = None
-        if budget is not None:
-            self.listener("allocating the budget", 0.0)
-            spending = spender(self.models, blueprint, self.inputs, self.batches, recipe, budget)
-            recipe = spending.recipe(recipe)
-        wanted = _wanted(blueprint, recipe)
-        while True:
-            blueprints = conformed(self.models, blueprint, self.inputs, equal=recipe.needs_equal_widths)
-            shares = {s.name: wanted[s.name] for s in blueprint if s.kind == "elastic"}
-            draft = self._draft(blueprints, shares, recipe)
-            plan = draft.plan(recipe.mix)
-            if spending is not None and not spending.holds(plan):
-                spending = spending.tighter(plan)
-                recipe = spending.recipe(recipe)
-                wanted = _wanted(blueprint, recipe)
-                continue
-            try:
-                surgery_result = apply(self.models, blueprints, plan, self.inputs)
-                break
-            except ResizeError as error:
-                blueprint = _without(blueprint, error, last, self.inputs, recipe.seed)
-        return Reduced(self._finished(surgery_result, blueprints, plan, recipe, shares), draft, shares)
+    def __post_init__(self) -> None:
+        self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs)
+        self._aligners: dict[object, Aligner] = {}
+        self._pruners: dict[object, UnionPruner] = {}
+
+    def reporting_to(self, progress: ProgressCallback) -> Pipeline:
+        """The same pipeline, with all that it knows, that reports to somebody else."""
+        other = copy.copy(self)
+        other.progress = progress
+        return other
+
+    def reduce(self, recipe: Recipe, budget: Budget | None = None, *, exact: bool = False) -> Reduced:
+        """The union of the models reduced as the recipe says, or to the size of a budget.
+
+        Args:
+            recipe: the options.
+            budget: bounds on the result, instead of the recipe's sizes.
+            exact: leave norm statistics alone where nothing is reduced.
+        """
+        if recipe.needs_equal_widths:
+            self.sources.require_equal_widths(recipe.method)
+        self.sources.needs |= needs_of(recipe, len(self.models))
+        if budget is None:
+            sizes = self._sizes(recipe)
+            template = self._template(recipe, sizes)
+        else:
+            recipe, sizes, template = self._within(budget, recipe)
+        self._warn_of_unseen(recipe)
+        result, template = self._operate(template, recipe)
+        sizes = {space: sizes[space] for space in self.sources.names("elastic")}
+        return Reduced(self._finished(result, recipe, sizes, exact=exact), template, sizes, exact)
 
     def remix(self, reduced: Reduced, mix: Mix) -> Fusion:
         """The result for other shares of the models; what is matched stays."""
-        blueprints, plan = reduced.fusion.blueprints, reduced.draft.plan(mix)
-        surgery_result = apply(self.models, blueprints, plan, self.inputs)
-        return self._finished(surgery_result, blueprints, plan, replace(reduced.fusion.recipe, mix=mix), reduced.shares)
+        result = apply(self.models, self.sources.blueprints, reduced.template.plan(mix), self.inputs)
+        return self._finished(result, replace(reduced.fusion.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
 
-    def _draft(self, blueprints: Sequence[Blueprint], shares: Mapping[str, float], recipe: Recipe) -> Draft:
+    def aligner(self, recipe: Recipe) -> Aligner:
+        """The aligner of a recipe, shared by all that differ in sizes and shares only."""
+        key = _matching_options(recipe)
+        if key not in self._aligners:
+            self._aligners[key] = Aligner(self.sources, recipe)
+        return self._aligners[key]
+
+    def _pruner(self, recipe: Recipe) -> UnionPruner | None:
         if recipe.pruning is None:
-            return couple_models(self.models, blueprints, shares, self.batches, recipe)
+            return None
+        key = _matching_options(recipe)
+        if key not in self._pruners:
+            self._pruners[key] = UnionPruner(self.sources, self.aligner(recipe), recipe, recipe.pruning)
+        return self._pruners[key]
+
+    def _sizes(self, recipe: Recipe) -> dict[str, float]:
+        """Elastic space → the number the user gave; patterns are those of the blueprint before anything was demoted."""
+        if recipe.keep is not None:
+            return check_keep(recipe.keep, self.blueprint)
+        assert recipe.alpha is not None
+        return check_alpha(recipe.alpha, self.blueprint, partial=recipe.partial)
+
+    def _template(self, recipe: Recipe, sizes: Mapping[str, float]) -> PlanTemplate:
+        """What is matched with what at the given sizes."""
+        elastic = {space: sizes[space] for space in self.sources.names("elastic")}
+        pruner = self._pruner(recipe)
+        if pruner is None:
+            return self.aligner(recipe).template(elastic)
         targets = {}
-        for space, share in shares.items():
-            *others, last = (b[space].width for b in blueprints)
-            kept = max(1, round(share * last))
-            targets[space] = kept if recipe.keep is not None else last + sum(round(share * n) for n in others)
-        return prune_union(self.models, blueprints, targets, self.batches, recipe, recipe.pruning, self.listener)
+        for space, size in elastic.items():
+            *others, last = self.sources.widths[space]
+            kept = max(1, round(size * last))
+            targets[space] = kept if recipe.keep is not None else last + sum(round(size * n) for n in others)
+        return pruner.template(targets, recipe, self.progress)
 
-    def _finished(
-        self,
-        surgery_result: SurgeryResult,
-        blueprints: Sequence[Blueprint],
-        plan: Plan,
-        recipe: Recipe,
-        shares: Mapping[str, float],
-    ) -> Fusion:
+    def _within(self, budget: Budget, recipe: Recipe) -> tuple[Recipe, dict[str, float], PlanTemplate]:
+        """Sizes and matching within a budget: aim lower while the plan comes out larger than predicted."""
+        self.progress("allocating the budget", 0.0)
+        found = allocator(self.sources, self.aligner(recipe), self._pruner(recipe), recipe, budget)
+        while True:
+            sized = found.recipe(recipe)
+            sizes = self._sizes(sized)
+            template = self._template(sized, sizes)
+            plan = template.plan(recipe.mix)
+            if found.holds(plan):
+                return sized, sizes, template
+            found = found.tighter(plan)
+
+    def _operate(self, template: PlanTemplate, recipe: Recipe) -> tuple[SurgeryResult, PlanTemplate]:
+        """Apply the plan; spaces that turn out not to follow their width are fused as wholes, all others stay."""
+        while True:
+            try:
+                plan = template.plan(recipe.mix)
+                return apply(self.models, self.sources.blueprints, plan, self.inputs), template
+            except ResizeError as error:
+                demoted = self._demote(error, recipe.seed)
+            alignments = self.aligner(recipe).align(dict.fromkeys(self.sources.names("elastic"), 0.0))
+            couplings = {s: [a.couplings[s] for a in alignments] for s in demoted}
+            costs = {s: sum(a.costs.get(s, 0.0) for a in alignments) for s in demoted}
+            template = template.with_couplings(couplings, costs)
+
+    def _demote(self, error: ResizeError, seed: int) -> list[str]:
+        """Demote the spaces that do not follow their width, found by the check or else as reported; which these are."""
+        before = self.sources.blueprint
+        after = verify(self.models[-1], self.inputs, before, seed)
+        changed = [a.name for a, b in zip(before, after, strict=True) if a.kind != b.kind]
+        if not changed:
+            changed, after = error.spaces, before.demote(dict.fromkeys(error.spaces, error.why), "permutable")
+        self.sources.demote(after)
+        self._aligners.clear()
+        self._pruners.clear()
+        return changed
+
+    def _warn_of_unseen(self, recipe: Recipe) -> None:
+        """Nobody should believe that activations were compared where none were seen."""
+        unseen = self._unseen(recipe)
+        if unseen:
+            log.warning("no activations were seen of %s: matched by weights instead", shorten(unseen))
+
+    def _unseen(self, recipe: Recipe) -> list[str]:
+        pruner = self._pruner(recipe)
+        if self.batches is None or not self.sources.recorded:
+            return []
+        found = [] if len(self.models) == 1 else self.aligner(recipe).unseen()
+        return list(dict.fromkeys(found + ([] if pruner is None else pruner.unseen())))
+
+    def _finished(self, result: SurgeryResult, recipe: Recipe, sizes: Mapping[str, float], *, exact: bool) -> Fusion:
         """The result, with its norm statistics set and refitted where that was asked for."""
-        last, batches = blueprints[-1], self.batches
-        whole = all(share == 1.0 for share in shares.values())
-        if recipe.norm == "recalibrate" and last.norms and batches is not None and not (whole and self.exact):
-            self.listener("measuring norm statistics", 1.0)
-            recalibrate(surgery_result.model, last, batches)
+        blueprints, batches = self.sources.blueprints, self.batches
+        last = blueprints[-1]
+        whole = all(size == 1.0 for size in sizes.values())
+        if recipe.norm == "recalibrate" and last.norms and batches is not None and not (whole and exact):
+            self.progress("measuring norm statistics", 1.0)
+            recalibrate(result.model, last, batches)
         else:
-            analytic(surgery_result, self.models, blueprints, plan)
+            analytic(result, self.models, blueprints)
             if self.check and whole:
-                self._check_ensemble(surgery_result.model, recipe.mix, last)
-        counted = count(surgery_result, plan, self.models[-1])
-        plan = replace(plan, layout=surgery_result.layout)
-        sources = tuple(self.models)
-        result = Fusion(surgery_result.model, plan, tuple(blueprints), recipe, counted, sources, len(self.inputs))
+                self._check_ensemble(result.model, recipe.mix)
+        fusion = Fusion(
+            result.model,
+            result.plan,
+            tuple(blueprints),
+            recipe,
+            count(result, self.models[-1]),
+            tuple(self.models),
+            len(self.inputs),
+            unseen=tuple(self._unseen(recipe)),
+        )
         if recipe.refit and batches is not None and not whole:
-            refit_result(result, surgery_result.model, batches, recipe.refit, self.listener)
-        return result
+            refit_result(fusion, result.model, batches, recipe.refit, self.progress)
+        return fusion
 
-    def _check_ensemble(self, result: nn.Module, mix: Mix, blueprint: Blueprint) -> None:
+    def _check_ensemble(self, result: nn.Module, mix: Mix) -> None:
         """With nothing averaged and nothing after the last weights, alpha=1 is the mix of the outputs."""
+        blueprint = self.sources.blueprint
         if blueprint.averaged or blueprint.nonlinear_after or any(t.is_meta for t in named_tensors(result).values()):
             return
         outputs = [run(m, self.inputs) for m in self.models]
@@ -153,31 +256,19 @@ class Flow:
             )
 
 
-def refit_result(result: Fusion, model: nn.Module, batches: Batches, ridge: float, listener: ProgressCallback) -> None:
+def _matching_options(recipe: Recipe) -> object:
+    """What a recipe has in common with others that differ in sizes and shares only, as a key."""
+    chosen = recipe.method, recipe.features, recipe.site, recipe.align, recipe.norm, recipe.convention
+    return *chosen, id(recipe.pruning)
+
+
+def refit_result(result: Fusion, model: nn.Module, batches: Batches, ridge: float, progress: ProgressCallback) -> None:
     """Fit a model, of the result's shapes and numbers, in place."""
 
-    def tell(layer: str, done: int, total: int) -> None:
-        listener(f"refitting {layer}", done / total)
+    def report(layer: str, done: int, total: int) -> None:
+        progress(f"refitting {layer}", done / total)
 
-    listener("refitting", 0.0)
+    progress("refitting", 0.0)
     refit_model(
-        model, result.layout, result.sources, result.blueprints, result.plan, batches, ridge=ridge, on_progress=tell
+        model, result.layout, result.sources, result.blueprints, result.plan, batches, ridge=ridge, on_progress=report
     )
-
-
-def _wanted(blueprint: Blueprint, recipe: Recipe) -> dict[str, float]:
-    """Elastic space → the number the user gave: the isolated share, or for one model the share that is kept."""
-    if recipe.keep is not None:
-        return check_keep(recipe.keep, blueprint)
-    assert recipe.alpha is not None
-    return check_alpha(recipe.alpha, blueprint, partial=recipe.partial)
-
-
-def _without(
-    blueprint: Blueprint, error: ResizeError, model: nn.Module, inputs: tuple[Any, ...], seed: int
-) -> Blueprint:
-    """The blueprint with the spaces demoted that do not follow their width: found by the check, else as reported."""
-    verified = verify(model, inputs, blueprint, seed)
-    if any(a.kind != b.kind for a, b in zip(blueprint, verified, strict=True)):
-        return verified
-    return blueprint.demote(dict.fromkeys(error.spaces, error.why), "permutable")

@@ -9,8 +9,7 @@ from torch import nn
 
 from ..blueprint import Blueprint, Space
 from ..core.text import table
-from ..kernels import Plan
-from ..surgery import Count
+from ..surgery import AppliedPlan, Count
 from .mixing import Mixing
 from .options import Recipe
 
@@ -49,6 +48,7 @@ class Summary:
     sweeps: int
     converged: bool
     cost: float
+    unseen: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return str(self)
@@ -63,8 +63,14 @@ class Summary:
                 self._how(),
                 f"parameters: {count.effective:,} effective of {count.dense:,} dense, {count.ratio:.2f}× one model "
                 f"({count.single:,})",
+                *self._notes(),
             ]
         )
+
+    def _notes(self) -> list[str]:
+        """What was asked for and could not be done."""
+        unseen = ", ".join(self.unseen)
+        return [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
 
     def _how(self) -> str:
         recipe = self.recipe
@@ -105,26 +111,28 @@ class Fusion:
         sources: the models it was made of.
         inputs: how many inputs they take.
         mixing: the mixes that were measured, where mix was "auto".
+        unseen: spaces that were to be matched by activations and were matched by their weights, since the data showed
+            none of them.
     """
 
     model: nn.Module
-    plan: Plan
+    plan: AppliedPlan
     blueprints: tuple[Blueprint, ...]
     recipe: Recipe
     count: Count
     sources: tuple[nn.Module, ...]
     inputs: int = 1
     mixing: Mixing | None = None
+    unseen: tuple[str, ...] = ()
 
     @property
     def layout(self) -> Mapping[str, Space]:
         """Where the channels of every space sit in the result."""
-        assert self.plan.layout is not None
         return self.plan.layout
 
     @property
     def blueprint(self) -> Blueprint:
-        """Of the last source, in whose world the result lives."""
+        """Of the last source, whose class and reference frame the result has."""
         return self.blueprints[-1]
 
     def __repr__(self) -> str:
@@ -149,4 +157,4 @@ class Fusion:
             )
             for space in self.blueprint
         )
-        return Summary(self.recipe, spaces, self.count, plan.sweeps, plan.converged, plan.cost)
+        return Summary(self.recipe, spaces, self.count, plan.sweeps, plan.converged, plan.cost, self.unseen)

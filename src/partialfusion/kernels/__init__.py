@@ -2,20 +2,17 @@
 
 from .choice import Choice, reduce_union
 from .coupling import Coupling
-from .draft import Chosen, Coupled, Draft, Match
 from .pair import KernelPair, Pattern
 from .reduction import Plan, Reduction, merge
+from .template import PlanTemplate
 
 __all__ = [
     "Choice",
-    "Chosen",
-    "Coupled",
     "Coupling",
-    "Draft",
     "KernelPair",
-    "Match",
     "Pattern",
     "Plan",
+    "PlanTemplate",
     "Reduction",
     "merge",
     "reduce_union",

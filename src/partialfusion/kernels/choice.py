@@ -54,7 +54,7 @@ class Choice:
 
 
 def reduce_union(
-    choice: Choice, widths: Sequence[int], convention: Convention = "value", *, world: Sequence[KernelPair] = ()
+    choice: Choice, widths: Sequence[int], convention: Convention = "value", *, frames: Sequence[KernelPair] = ()
 ) -> Reduction:
     """The reduction of one space from a choice over all models' channels.
 
@@ -68,7 +68,7 @@ def reduce_union(
         choice: what goes where.
         widths: channels of the space in each model.
         convention: "value" or "mass".
-        world: per model, its place in the last model's world, where that is known.
+        frames: per model, its kernel pair into the reference frame, where that is known.
     """
     starts = np.cumsum([0, *widths])
     model = np.searchsorted(starts, choice.source, side="right") - 1
@@ -87,7 +87,7 @@ def reduce_union(
         pairs=tuple(pairs),
         fused=int((~single).sum()),
         isolated=tuple(int(n) for n in writes[single].sum(0)),
-        world=tuple(world),
+        frames=tuple(frames),
         cost=choice.cost,
         sweeps=1,
         converged=choice.complete,

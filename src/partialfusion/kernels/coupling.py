@@ -47,6 +47,10 @@ class Coupling:
         """The same correspondence with nothing fused."""
         return replace(self, fused=np.zeros(len(self.rows), bool))
 
+    def whole(self) -> Coupling:
+        """The same correspondence with everything fused."""
+        return replace(self, fused=np.ones(len(self.rows), bool))
+
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.row_mass), len(self.col_mass)
@@ -55,17 +59,17 @@ class Coupling:
         """Rows, columns and masses of the fused entries."""
         return self.rows[self.fused], self.cols[self.fused], self.mass[self.fused]
 
-    def fused_share(self) -> tuple[Floats, Floats]:
-        """The share of each row's and of each column's mass that is fused, cleaned of rounding dust."""
+    def fused_fraction(self) -> tuple[Floats, Floats]:
+        """The fraction of each row's and of each column's mass that is fused, cleaned of rounding errors."""
         rows, cols, mass = self.fused_part()
         n, m = self.shape
         return (
-            _share(np.bincount(rows, mass, n) / self.row_mass),
-            _share(np.bincount(cols, mass, m) / self.col_mass),
+            _cleaned(np.bincount(rows, mass, n) / self.row_mass),
+            _cleaned(np.bincount(cols, mass, m) / self.col_mass),
         )
 
 
-def _share(share: Floats) -> Floats:
-    share[share < DUST] = 0.0
-    share[share > 1.0 - DUST] = 1.0
-    return share
+def _cleaned(fraction: Floats) -> Floats:
+    fraction[fraction < DUST] = 0.0
+    fraction[fraction > 1.0 - DUST] = 1.0
+    return fraction

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..core.arrays import Floats, Ints
+from ..core.literals import Convention
 from .coupling import Coupling
 
 
@@ -58,12 +60,14 @@ class KernelPair:
         return dense
 
 
-def frames(coupling: Coupling, convention: str, *, complete: bool = False) -> tuple[KernelPair, KernelPair]:
-    """Both models of a coupling in the world of the last one, unmixed.
+def common_frame(
+    coupling: Coupling, convention: Convention, *, complete: bool = False
+) -> tuple[KernelPair, KernelPair]:
+    """Kernel pairs of the row model and of the column model of a coupling into one frame, unmixed.
 
-    Returns the kernel pairs of the row model and of the column model into common coordinates: the column channels
-    that take part in the coupling. With `complete`, the entries that stay isolated count as well, and the
-    coordinates are all channels of the last model (the paper's K^{A→B} and K^{B→A} of a full coupling).
+    The coordinates are the channels of the column model that take part in the coupling. With `complete`, the entries
+    that stay isolated count as well, and the coordinates are all channels of the column model: the reference frame
+    (the paper's K^{A→B} and K^{B→A} of a full coupling).
     """
     if complete:
         rows, cols, mass = coupling.rows, coupling.cols, coupling.mass
@@ -80,3 +84,9 @@ def frames(coupling: Coupling, convention: str, *, complete: bool = False) -> tu
     ours = KernelPair(target, rows, write, read, count, n)
     theirs = KernelPair(np.arange(count), members, ones, ones, count, m)
     return ours, theirs
+
+
+def reference_frames(couplings: Sequence[Coupling], convention: Convention, width: int) -> tuple[KernelPair, ...]:
+    """One kernel pair per model into the reference frame: the last model's channels, of which there are `width`."""
+    others = [common_frame(c, convention, complete=True)[0] for c in couplings]
+    return (*others, KernelPair.identity(width))

@@ -24,7 +24,7 @@ def to_record(plan: Plan) -> dict[str, Any]:
     all kernel pairs follow as one compressed text: the indices as the smallest integers that hold them, the weights as
     they are.
     """
-    pairs = [p for r in plan.values() for p in (*r.pairs, *r.world)]
+    pairs = [p for r in plan.values() for p in (*r.pairs, *r.frames)]
     kind = _smallest(max((max(p.targets, p.sources) for p in pairs), default=0))
     indices = [a.astype(kind).tobytes() for p in pairs for a in (p.target, p.source)]
     weights = [a.astype("<f8").tobytes() for p in pairs for a in (p.write, p.read)]
@@ -51,7 +51,7 @@ def from_record(record: Mapping[str, Any]) -> Plan:
             raise ValueError(f"the space {name} is not of {len(mix)} models")
         reductions[name] = Reduction(
             pairs=tuple(next(pairs) for _ in mix),
-            world=tuple(next(pairs) for _ in mix),
+            frames=tuple(next(pairs) for _ in mix),
             fused=int(entry["fused"]),
             isolated=tuple(int(n) for n in entry["isolated"]),
             cost=float(entry["cost"]),
@@ -88,7 +88,7 @@ def _reduction_record(reduction: Reduction) -> dict[str, Any]:
         "sweeps": int(reduction.sweeps),
         "converged": bool(reduction.converged),
         "pairs": [_size(p) for p in reduction.pairs],
-        "world": [_size(p) for p in reduction.world],
+        "world": [_size(p) for p in reduction.frames],
     }
 
 

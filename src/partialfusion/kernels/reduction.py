@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.arrays import Floats
 from ..core.literals import Convention
 from .coupling import Coupling
-from .pair import KernelPair, frames
-
-if TYPE_CHECKING:
-    from ..blueprint import Space
+from .pair import KernelPair, reference_frames
 
 
 @dataclass(frozen=True)
@@ -25,8 +21,8 @@ class Reduction:
         pairs: one kernel pair per model.
         fused: target channels that more than one model writes.
         isolated: per model, the target channels that only it writes.
-        world: per model, its place in the last model's world when every channel has to be matched; the data-free
-            normalisation rule compares channels there.
+        frames: per model, its kernel pair into the reference frame, the last model's channels, where every channel is
+            matched; the data-free normalisation rule compares channels there.
         cost: matching cost of the fused channels, in the units of the features.
         sweeps: how many sweeps the alignment made.
         converged: whether its last sweep changed nothing.
@@ -35,7 +31,7 @@ class Reduction:
     pairs: tuple[KernelPair, ...]
     fused: int
     isolated: tuple[int, ...]
-    world: tuple[KernelPair, ...]
+    frames: tuple[KernelPair, ...]
     cost: float = 0.0
     sweeps: int = 0
     converged: bool = True
@@ -71,13 +67,11 @@ class Plan(Mapping[str, Reduction]):
         reductions: of every space.
         mix: the share of each model.
         convention: of the kernel pairs.
-        layout: space name → where its channels sit in the result, once the plan has been applied.
     """
 
     reductions: Mapping[str, Reduction]
     mix: tuple[float, ...]
     convention: Convention = "value"
-    layout: Mapping[str, Space] | None = None
 
     def __getitem__(self, space: str) -> Reduction:
         return self.reductions[space]
@@ -139,7 +133,7 @@ def merge(
     value = convention == "value"
     last = len(couplings)
     m = couplings[0].shape[1]
-    shares = [c.fused_share() for c in couplings]
+    shares = [c.fused_fraction() for c in couplings]
     col_fused = np.max([cols for _, cols in shares], axis=0)
     contributes = np.array([cols > 0 for _, cols in shares] + [col_fused > 0])
     weight = _contributions(contributes, np.asarray(mix))
@@ -183,12 +177,11 @@ def merge(
             sources=m,
         )
     )
-    world = [frames(c, convention, complete=True)[0] for c in couplings]
     return Reduction(
         pairs=tuple(pairs),
         fused=len(merged),
         isolated=(*(len(a) for a in alone), len(rest)),
-        world=(*world, KernelPair.identity(m)),
+        frames=reference_frames(couplings, convention, m),
         cost=cost,
         sweeps=sweeps,
         converged=converged,

@@ -1,6 +1,6 @@
 """Surgery: blueprint + plan + models → a new model. The sources stay bit for bit as they were."""
 
-from .apply import ResizeError, SurgeryResult, apply, matching_spaces
+from .apply import AppliedPlan, ResizeError, SurgeryResult, apply, matching_spaces
 from .count import Count, count
 from .norm import analytic, recalibrate
 from .refit import RIDGE, refit_model
@@ -8,6 +8,7 @@ from .verify import verify
 
 __all__ = [
     "RIDGE",
+    "AppliedPlan",
     "Count",
     "ResizeError",
     "SurgeryResult",

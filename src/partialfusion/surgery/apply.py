@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,18 +14,37 @@ from ..blueprint import Blueprint, Space, trace_labels
 from ..core.modules import named_tensors
 from ..core.text import shorten
 from ..errors import TraceError, VerificationError
-from ..features import Side
+from ..features import TracedModel
 from ..kernels import Plan
-from ..kernels.transform import axis_map
 from .resize import resized
+
+
+@dataclass(frozen=True, repr=False)
+class AppliedPlan(Plan):
+    """A plan together with where the channels of every space sit in the model that it made.
+
+    Attributes:
+        layout: space → its bindings in the new model.
+    """
+
+    layout: Mapping[str, Space] = field(kw_only=True)
+
+    @classmethod
+    def of(cls, plan: Plan, layout: Mapping[str, Space]) -> AppliedPlan:
+        return cls(plan.reductions, plan.mix, plan.convention, layout=layout)
 
 
 @dataclass(frozen=True)
 class SurgeryResult:
-    """A new model, and where the units of every space sit in it."""
+    """A new model, and the plan that made it."""
 
     model: nn.Module
-    layout: Mapping[str, Space]
+    plan: AppliedPlan
+
+    @property
+    def layout(self) -> Mapping[str, Space]:
+        """Where the channels of every space sit in the new model."""
+        return self.plan.layout
 
 
 class ResizeError(VerificationError):
@@ -58,12 +77,13 @@ def apply(
     except ResizeError:
         result = resized(models[-1], shapes, follow=True)
         layout = layout_of(result, blueprint, plan, inputs)
-    sides = [Side(b, named_tensors(m)) for b, m in zip(blueprints, models, strict=True)]
+    applied = AppliedPlan.of(plan, layout)
+    sources = [TracedModel.of(m, b) for m, b in zip(models, blueprints, strict=True)]
     with torch.no_grad():
         for name, target in named_tensors(result).items():
             if target.is_floating_point() and not target.is_meta:
-                target.copy_(_parameter(name, sides, layout, plan, tuple(target.shape)))
-    return SurgeryResult(result, layout)
+                target.copy_(_parameter(name, sources, applied, tuple(target.shape)))
+    return SurgeryResult(result, applied)
 
 
 def target_shapes(blueprint: Blueprint, plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -103,25 +123,12 @@ def matching_spaces(blueprint: Blueprint, other: Blueprint) -> dict[str, Space]:
     return {s.name: waiting[s.key].pop() for s in blueprint if waiting[s.key]}
 
 
-def _parameter(
-    name: str, sides: Sequence[Side], layout: Mapping[str, Space], plan: Plan, shape: tuple[int, ...]
-) -> Tensor:
+def _parameter(name: str, sources: Sequence[TracedModel], plan: AppliedPlan, shape: tuple[int, ...]) -> Tensor:
+    """The sum of what every model contributes to a parameter."""
     total: Tensor | None = None
-    for m, side in enumerate(sides):
-        tensor = side.number(name)
-        shared_out = False
-        for axis, bound in side.blueprint.axes.get(name, {}).items():
-            writes = any(b.role != "reads" for _, b in bound) and not shared_out
-            shared_out |= writes
-            parts = []
-            for space, binding in bound:
-                pair = plan[space.name].pairs[m]
-                new = layout[space.name].index(name, axis)
-                parts.append((pair.writing() if writes else pair.reading(), binding.index, new))
-            share = plan.mix[m] if writes else 1.0
-            tensor = axis_map(parts, tensor.shape[axis], shape[axis], fixed_weight=share)(tensor, axis)
-        if not shared_out:
-            tensor = tensor * plan.mix[m]
-        total = tensor if total is None else total.add_(tensor.to(total.device))
+    for m, source in enumerate(sources):
+        kernels = {space: reduction.pairs[m] for space, reduction in plan.items()}
+        term = source.mapped(name, kernels, layout=plan.layout, shape=shape, share=plan.mix[m])
+        total = term if total is None else total.add_(term.to(total.device))
     assert total is not None
     return total

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..kernels import Plan
 from .apply import SurgeryResult
 from .support import parameter_supports, supported_entries
 
@@ -32,10 +31,10 @@ class Count:
         return self.effective / self.single
 
 
-def count(result: SurgeryResult, plan: Plan, last: nn.Module) -> Count:
-    """Counts for a fused model, the plan that made it and the last source."""
+def count(result: SurgeryResult, last: nn.Module) -> Count:
+    """Counts for a fused model; the last source is what it is compared with."""
     shapes = {name: tuple(p.shape) for name, p in result.model.named_parameters()}
-    support = parameter_supports(shapes, result.layout, plan)
+    support = parameter_supports(shapes, result.layout, result.plan)
     return Count(
         dense=sum(math.prod(shape) for shape in shapes.values()),
         effective=sum(supported_entries(shape, support[name]) for name, shape in shapes.items()),

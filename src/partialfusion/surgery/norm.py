@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import coo_array
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from ..blueprint import Blueprint, Norm, Space
-from ..core.batches import feed
 from ..core.modules import evaluation_mode, named_tensors
+from ..core.observer import LayerCall, Observer
 from ..core.text import shorten
 from ..errors import DataError
-from ..features import Side
+from ..features import TracedModel
 from ..features.weights import slices
 from ..kernels import Plan
 from .apply import SurgeryResult
@@ -30,70 +30,83 @@ CHUNK = 1 << 24
 def recalibrate(model: nn.Module, blueprint: Blueprint, batches: Iterable[tuple[Any, ...]]) -> None:
     """Measure the statistics anew: the average over the batches of each batch's mean and variance.
 
-    Only the batch norms see training mode, so that dropout stays off; their momentum and mode are restored.
+    Only norms that run on stored statistics measure; the rest of the model is in evaluation mode, so dropout is off.
     """
-    norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
-    momenta = [m.momentum for m in norms]
-    held = {id(m.running_var) for m in norms}
-    left = [n.var for n in blueprint.norms if id(named_tensors(model).get(n.var)) not in held]
-    if left:
-        log.warning(
-            "%s belong to no norm module of PyTorch: their statistics are averaged, not measured", shorten(left)
-        )
+    observer = _Measuring(model)
     seen = 0
     with evaluation_mode(model), torch.no_grad():
-        for m in norms:
-            m.reset_running_stats()
-            m.momentum = None
-            m.train()
-        try:
-            for batch in batches:
-                feed(model, batch, seen)
-                seen += 1
-        finally:
-            for m, momentum in zip(norms, momenta, strict=True):
-                m.momentum = momentum
+        for batch in batches:
+            observer.run(batch, seen)
+            seen += 1
     if not seen:
         raise DataError("the data holds no batch: norm='recalibrate' needs at least one")
+    for name, count in observer.measured.items():
+        counter = getattr(observer.norms.get(name), "num_batches_tracked", None)
+        if counter is not None:
+            counter.fill_(count)
+    left = [norm.var for norm in blueprint.norms if norm.var not in observer.measured]
+    if left:
+        log.warning("%s are averaged, not measured: no batch or instance norm of PyTorch uses them", shorten(left))
 
 
-def analytic(result: SurgeryResult, models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Plan) -> None:
+class _Measuring(Observer):
+    """Lets norms normalise by each batch's own statistics, and keeps the average over the batches."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.measured: Counter[str] = Counter()
+
+    def compute(self, call: LayerCall, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if call.kind != "norm":
+            return super().compute(call, function, args, kwargs)
+        given = call.arguments
+        if not self.measured[call.name]:
+            for statistic, start in (("running_mean", 0.0), ("running_var", 1.0)):
+                given[statistic].fill_(start)
+        self.measured[call.name] += 1
+        tensors = (given.get(name) for name in ("running_mean", "running_var", "weight", "bias"))
+        return function(call.x, *tensors, True, 1.0 / self.measured[call.name], given.get("eps", 1e-5))
+
+
+def analytic(result: SurgeryResult, models: Sequence[nn.Module], blueprints: Sequence[Blueprint]) -> None:
     """Variances of fused channels without data.
 
     The mean of a weighted sum of channels is the weighted sum of their means, which surgery has written already. Its
     variance is Σ_ef w_e w_f σ_e σ_f ρ_ef; for standard normal inputs the correlation ρ of two channels is the cosine
-    of the weights that compute them, both in the last model's world (the paper's appendix on ResNets).
+    of the weights that compute them, both in the reference frame (the paper's appendix on ResNets).
 
     Args:
-        result: the fused model and its layout; the model's variances are written in place.
+        result: the fused model and its plan; the model's variances are written in place.
         models: the sources.
         blueprints: their blueprints.
-        plan: the plan that made the result.
     """
-    sides = [Side(b, named_tensors(m)) for b, m in zip(blueprints, models, strict=True)]
-    targets = named_tensors(result.model)
+    sources = [TracedModel.of(m, b) for m, b in zip(models, blueprints, strict=True)]
+    targets, plan = named_tensors(result.model), result.plan
     with torch.no_grad():
         for norm in blueprints[-1].norms:
             for space, binding in blueprints[-1].axes.get(norm.var, {}).get(0, ()):
-                rows = [_directions(side, norm, space, plan, m) for m, side in enumerate(sides)]
+                rows = [_directions(source, norm, space, plan, m) for m, source in enumerate(sources)]
                 places = result.layout[space.name].index(norm.var, 0)
                 for slot in range(binding.index.shape[1]):
-                    sources = [s.blueprint[space.name].index(norm.var, 0)[:, slot] for s in sides]
-                    stds = [
-                        s.number(norm.var)[torch.from_numpy(i).to(s.number(norm.var).device)].double().sqrt()
-                        for s, i in zip(sides, sources, strict=True)
-                    ]
+                    stds = [_deviations(source, norm, space, slot) for source in sources]
                     var = _variance(plan, space, stds, rows)
                     target = targets[norm.var]
                     target[torch.from_numpy(places[:, slot]).to(target.device)] = var.to(target)
 
 
-def _directions(side: Side, norm: Norm, space: Space, plan: Plan, m: int) -> Tensor | None:
-    """(units × d) unit vectors along the weights that compute each unit, in the last model's world."""
-    world = {name: plan[name].world[m] for name in plan}
+def _deviations(source: TracedModel, norm: Norm, space: Space, slot: int) -> Tensor:
+    """(units,) stored standard deviations of a model's channels."""
+    variance = source.number(norm.var)
+    index = source.blueprint[space.name].index(norm.var, 0)[:, slot]
+    return variance[torch.from_numpy(index).to(variance.device)].double().sqrt()
+
+
+def _directions(source: TracedModel, norm: Norm, space: Space, plan: Plan, m: int) -> Tensor | None:
+    """(units × d) unit vectors along the weights that compute each unit, in the reference frame."""
+    frame = {name: reduction.frames[m] for name, reduction in plan.items()}
     rows = [
-        slices(side.project(b.parameter, world, keep=b.axis), b)
-        for b in side.blueprint[space.name].bindings
+        slices(source.mapped(b.parameter, frame, keep=b.axis), b)
+        for b in source.blueprint[space.name].bindings
         if b.parameter in norm.sources and b.role != "reads"
     ]
     if not rows:

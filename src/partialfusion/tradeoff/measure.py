@@ -18,15 +18,16 @@ from ..core.modules import as_inputs, first_line
 from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
 from ..errors import FusionError, OptionError
-from ..fusing.pipeline import Flow, Reduced, traced
+from ..features import Need
+from ..fusing.pipeline import Pipeline, Reduced, needs_of, traced
 from ..fusing.result import Fusion
 from ..fusing.scoring import Evaluate, Scorer
-from ..fusing.validation import check_models, conformed
+from ..fusing.validation import check_models
 from .ensemble import OutputMix
-from .pairs import PairReader
-from .point import Likeness, Point, SpacePoint
+from .grid import Combination, MethodConfig, Methods, combinations, method_configs, mixes_of
+from .point import Point, Similarity, SpacePoint
 from .result import Frontier
-from .ways import Combination, Methods, Way, combinations, mixes_of, ways_of
+from .similarity import SimilarityReader
 
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -97,17 +98,20 @@ def frontier(
     inputs = as_inputs(example_inputs)
     batches = Batches.of(data, len(inputs))
     shared = {"features": features, "site": site, "align": align, "norm": norm, "convention": convention}
-    ways = ways_of(methods, alphas, shared | {"refit": refit}, seed=seed, has_data=batches is not None)
+    configs = method_configs(methods, alphas, shared | {"refit": refit}, seed=seed, has_data=batches is not None)
     shares = mixes_of(mixes, len(models))
     scorer = Scorer.of(evaluate, len(inputs), metric)
     called = _names(names, len(models))
-    with reporting(progress) as listener:
+    needs = {need for config in configs for need in needs_of(config.recipe, len(models))}
+    if details and batches is not None:
+        needs |= {Need(config.recipe.site) for config in configs}
+    with reporting(progress) as report:
         if blueprint is None:
-            listener("tracing", 0.0)
+            report("tracing", 0.0)
             blueprint = traced(models[-1], inputs, check=check, seed=seed)
-        conformed(models, blueprint, inputs, equal=False)
-        run = _Run(models, inputs, batches, blueprint, scorer, PairReader(models, batches) if details else None, check)
-        complete = run.measure(called, shares, list(combinations(ways, shares)), listener)
+        pipeline = Pipeline(models, inputs, blueprint, batches, report, check, needs)
+        run = _Run(pipeline, scorer, SimilarityReader(pipeline.sources) if details else None)
+        complete = run.measure(called, shares, list(combinations(configs, shares)))
     return Frontier(tuple(run.points), called, scorer.name, complete)
 
 
@@ -123,36 +127,34 @@ def _names(names: Sequence[str] | None, models: int) -> tuple[str, ...]:
 
 @dataclass
 class _Run:
-    """The measuring of one frontier; `points` grows as networks are measured, `matched` is what the last one used."""
+    """The measuring of one frontier.
 
-    models: Sequence[nn.Module]
-    inputs: tuple[Any, ...]
-    batches: Batches | None
-    blueprint: Blueprint
+    Attributes:
+        pipeline: makes the fusions.
+        scorer: evaluates them.
+        reader: reads how similar the fused and the isolated channels are.
+        points: what has been measured so far.
+        matched: the method and the alpha that were matched last, and the result.
+    """
+
+    pipeline: Pipeline
     scorer: Scorer
-    reader: PairReader | None
-    check: bool
+    reader: SimilarityReader | None
     points: list[Point] = field(default_factory=list)
-    matched: tuple[Way, float | None, Reduced] | None = None
+    matched: tuple[MethodConfig, float | None, Reduced] | None = None
 
-    def measure(
-        self,
-        names: Sequence[str],
-        mixes: Sequence[tuple[float, ...]],
-        grid: Sequence[Combination],
-        listener: ProgressCallback,
-    ) -> bool:
+    def measure(self, names: Sequence[str], mixes: Sequence[tuple[float, ...]], grid: Sequence[Combination]) -> bool:
         """Parents, ensembles, then the grid. False where the user stopped it; nothing measured at all is an error."""
-        total = len(names) + len(mixes) + len(grid)
+        total, report = len(names) + len(mixes) + len(grid), self.pipeline.progress
         try:
             for k, name in enumerate(names):
-                listener(f"measuring {name}", len(self.points) / total)
+                report(f"measuring {name}", len(self.points) / total)
                 self.points.append(self._parent(k, name))
             for mix in mixes:
-                listener(f"measuring the ensemble {mix_text(mix)}", len(self.points) / total)
+                report(f"measuring the ensemble {mix_text(mix)}", len(self.points) / total)
                 self.points.append(self._ensemble(mix))
-            for one in grid:
-                self.points.append(self._fused(one, len(self.points), total, listener))
+            for combination in grid:
+                self.points.append(self._fused(combination, len(self.points), total))
         except KeyboardInterrupt:
             if not self.points:
                 raise
@@ -162,18 +164,18 @@ class _Run:
 
     def _parent(self, k: int, name: str) -> Point:
         """A parent that cannot be measured ends everything: the fault is in `evaluate`, not in a combination."""
-        model = self.models[k]
+        model = self.pipeline.models[k]
         try:
             score = self.scorer(model)
         except FusionError:
             raise
         except Exception as error:
             raise OptionError(f"evaluate failed on {name}: {first_line(error)}") from error
-        mix = tuple(float(k == m) for m in range(len(self.models)))
+        mix = tuple(float(k == m) for m in range(len(self.pipeline.models)))
         return self._counted(Point("parent", name, None, mix, score), model)
 
     def _ensemble(self, mix: tuple[float, ...]) -> Point:
-        model = OutputMix(self.models, mix)
+        model = OutputMix(self.pipeline.models, mix)
         point = self._counted(Point("ensemble", "ensemble", None, mix), model)
         try:
             return replace(point, score=self.scorer(model))
@@ -182,42 +184,47 @@ class _Run:
 
     def _counted(self, point: Point, model: nn.Module) -> Point:
         size = sum(p.numel() for p in model.parameters())
-        single = sum(p.numel() for p in self.models[-1].parameters())
+        single = sum(p.numel() for p in self.pipeline.models[-1].parameters())
         return replace(point, effective=size, dense=size, ratio=size / single)
 
-    def _fused(self, one: Combination, number: int, total: int, listener: ProgressCallback) -> Point:
-        size = "" if one.said_alpha is None else f" alpha {one.said_alpha:g}"
-        label = f"{one.way.name}{size} mix {mix_text(one.mix)}"
+    def _fused(self, combination: Combination, number: int, total: int) -> Point:
+        alpha = combination.single_alpha
+        size = "" if alpha is None else f" alpha {alpha:g}"
+        label = f"{combination.config.name}{size} mix {mix_text(combination.mix)}"
 
-        def tell(step: str, done: float) -> None:
-            listener(f"{label}: {step}", (number + 0.9 * done) / total)
+        def report(step: str, done: float) -> None:
+            self.pipeline.progress(f"{label}: {step}", (number + 0.9 * done) / total)
 
-        point = Point("fused", one.way.name, one.said_alpha, one.mix)
-        tell("fusing", 0.0)
+        point = Point("fused", combination.config.name, alpha, combination.mix)
+        report("fusing", 0.0)
         try:
             started = time.perf_counter()
-            fusion = self._fuse(one, tell)
+            fusion = self._fuse(combination, self.pipeline.reporting_to(report))
             point = replace(point, seconds=time.perf_counter() - started, **self._described(fusion))
-            tell("measuring", 1.0)
+            report("measuring", 1.0)
             return replace(point, score=self.scorer(fusion.model))
         except Exception as error:
             log.warning("%s failed: %s", label, first_line(error))
             return _failed(point, error)
 
-    def _fuse(self, one: Combination, tell: ProgressCallback) -> Fusion:
-        """The fusion that `fuse` gives; mixes of one way and size share what was matched, where mixes play no part."""
-        flow = Flow(self.models, self.inputs, self.batches, tell, check=self.check, exact=one.way.exact)
-        if self.matched and self.matched[:2] == (one.way, one.alpha) and one.recipe.pruning is None:
-            return flow.remix(self.matched[2], one.mix)
-        reduced = flow.reduce(one.recipe, self.blueprint, one.way.budget)
-        if one.recipe.pruning is not None and not reduced.fusion.plan.converged:
+    def _fuse(self, combination: Combination, pipeline: Pipeline) -> Fusion:
+        """The fusion that `fuse` gives; mixes of one config and size share what was matched, where the mix plays no
+        part in it."""
+        config, alpha, recipe = combination.config, combination.alpha, combination.recipe
+        if self.matched and self.matched[:2] == (config, alpha) and recipe.pruning is None:
+            return pipeline.remix(self.matched[2], combination.mix)
+        reduced = pipeline.reduce(recipe, config.budget, exact=config.exact)
+        if recipe.pruning is not None and not reduced.fusion.plan.converged:
             raise KeyboardInterrupt  # a search that was stopped early is not what was asked for
-        self.matched = one.way, one.alpha, reduced
+        self.matched = config, alpha, reduced
         return reduced.fusion
 
     def _described(self, fusion: Fusion) -> dict[str, Any]:
         summary = fusion.summary()
-        alike = self.reader.read(fusion) if self.reader else {}
+        similarities = {}
+        if self.reader is not None and self.matched is not None:
+            aligner = self.pipeline.aligner(fusion.recipe) if fusion.recipe.pruning is None else None
+            similarities = self.reader.read(fusion, self.matched[2].template, aligner)
         return {
             "effective": fusion.count.effective,
             "dense": fusion.count.dense,
@@ -226,7 +233,7 @@ class _Run:
             "cost": summary.cost,
             "sweeps": summary.sweeps,
             "converged": summary.converged,
-            "spaces": tuple(SpacePoint(s, alike.get(s.name) or Likeness.unknown()) for s in summary.spaces),
+            "spaces": tuple(SpacePoint(s, similarities.get(s.name) or Similarity.unknown()) for s in summary.spaces),
         }
 
 

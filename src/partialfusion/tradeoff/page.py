@@ -88,7 +88,7 @@ class _Bins:
             for method in dict.fromkeys(p.method for p in points if p.spaces)
         }
         lowest = min(
-            (float(v.min()) for s in spaces for v in (s.likeness.fused, s.likeness.isolated) if v.size), default=0
+            (float(v.min()) for s in spaces for v in (s.similarity.fused, s.similarity.isolated) if v.size), default=0
         )
         low = min(0.0, max(-1.0, math.floor(lowest * 5) / 5))
         self.similarity = np.linspace(low, 1.0, BINS + 1)
@@ -105,7 +105,7 @@ class _Bins:
     def of(self, spaces: Sequence[SpacePoint], method: str, name: str) -> dict[str, list[int]]:
         """Counts of costs, and of similarities of what is fused and what is isolated, in some spaces together."""
         costs, fused, isolated = (
-            np.concatenate([np.empty(0), *(getattr(s.likeness, part) for s in spaces)])
+            np.concatenate([np.empty(0), *(getattr(s.similarity, part) for s in spaces)])
             for part in ("costs", "fused", "isolated")
         )
         return {
@@ -119,7 +119,7 @@ def _cost_edges(spaces: Iterable[SpacePoint]) -> dict[str, Floats]:
     """Space → edges from zero to its largest cost; all spaces together to the largest of all."""
     largest = {ALL: 0.0}
     for space in spaces:
-        costs, name = space.likeness.costs, space.summary.name
+        costs, name = space.similarity.costs, space.summary.name
         own = float(costs.max()) if costs.size else 0.0
         largest[name] = max(largest.get(name, 0.0), own)
         largest[ALL] = max(largest[ALL], own)

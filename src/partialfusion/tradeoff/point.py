@@ -17,7 +17,7 @@ Kind = Literal["parent", "ensemble", "fused"]
 
 
 @dataclass(frozen=True, eq=False)
-class Likeness:
+class Similarity:
     """How alike channels of a space are: each of another model, with its counterpart in the last model.
 
     Attributes:
@@ -33,7 +33,7 @@ class Likeness:
     isolated: Floats
 
     @classmethod
-    def unknown(cls) -> Likeness:
+    def unknown(cls) -> Similarity:
         return cls(np.empty(0), np.empty(0), np.empty(0))
 
 
@@ -42,7 +42,7 @@ class SpacePoint:
     """One space of a fused network: what became of its channels, and how alike they were."""
 
     summary: SpaceSummary
-    likeness: Likeness
+    similarity: Similarity
 
 
 @dataclass(frozen=True, eq=False)

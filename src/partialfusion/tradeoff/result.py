@@ -154,7 +154,7 @@ def _at(point: Point) -> str:
 
 
 def _space(space: SpacePoint) -> dict[str, Any]:
-    alike = space.likeness
+    alike = space.similarity
     parts = {"pair_costs": alike.costs, "similarity_fused": alike.fused, "similarity_isolated": alike.isolated}
     return asdict(space.summary) | {name: [round(float(v), 6) for v in found] for name, found in parts.items()}
 

@@ -1,19 +1,9 @@
 """Alignment: couplings for every space of the network, from the costs of one space at a time."""
 
+from .aligner import Aligner
 from .alignment import Alignment, Problem
-from .fixed_point import fixed_point
+from .fixed_point import fixed_point, refine
 from .greedy import greedy
-from .models import align_models, check_numbers, couple_models, pair_costs
 from .separate import separate
 
-__all__ = [
-    "Alignment",
-    "Problem",
-    "align_models",
-    "check_numbers",
-    "couple_models",
-    "fixed_point",
-    "greedy",
-    "pair_costs",
-    "separate",
-]
+__all__ = ["Aligner", "Alignment", "Problem", "fixed_point", "greedy", "refine", "separate"]

@@ -21,7 +21,7 @@ class Problem:
     Attributes:
         weights: the objective on weights, or nothing when activations alone decide.
         fixed_costs: space → cost that does not depend on other spaces, already on the scale of the objective.
-        alphas: free space → isolated share, in the order of computation. A space that is wholly isolated is
+        alphas: free space → isolated fraction, in the order of computation. A space that is wholly isolated is
             matched like one that is wholly fused, since its neighbours need to know what corresponds.
         widths: space → channels of both models, for every space.
         split: leave channels of unequal widths fused in part.
@@ -60,9 +60,6 @@ class Problem:
     def matched_alpha(self, space: str) -> float:
         alpha = self.alphas[space]
         return 0.0 if alpha == 1.0 else alpha
-
-    def at_full_fusion(self) -> dict[str, float]:
-        return dict.fromkeys(self.alphas, 0.0)
 
     def is_partial(self) -> bool:
         return any(self.matched_alpha(s) > 0 for s in self.alphas)

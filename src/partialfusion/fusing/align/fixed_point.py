@@ -16,33 +16,36 @@ MAX_SWEEPS = 100
 LEAST_GAIN = 1e-4
 
 
-def fixed_point(
-    problem: Problem, *, full: Problem | None = None, known: Mapping[str, Coupling] | None = None
-) -> Alignment:
+def fixed_point(problem: Problem, *, known: Mapping[str, Coupling] | None = None) -> Alignment:
     """Solve space after space, the others standing still, until no space changes.
 
     Every solve lowers the global objective or leaves it, so the descent ends. Where it ends depends on where it
     starts: channel i with channel i is a poor start on deep networks, whatever the order of the spaces. It starts
-    from the fixed costs where there are any (activations), otherwise from the greedy alignment. Partial fusion
-    starts from the solution of full fusion.
+    from the fixed costs where there are any (activations), otherwise from the greedy alignment.
 
     Args:
         problem: what to align.
-        full: the same problem with nothing isolated, for the warm start.
         known: couplings of spaces that are not free.
     """
-    first = full or problem
-    measured = separate(first).couplings if first.fixed_costs else {}
-    rest = {s: a for s, a in first.alphas.items() if s not in measured}
-    start = greedy(replace(first, alphas=rest), {**measured, **(known or {})})
-    found = _descend(first, start.couplings)
-    if full is None:
-        return found
-    warm = dict(found.couplings)
+    measured = separate(problem).couplings if problem.fixed_costs else {}
+    rest = {s: a for s, a in problem.alphas.items() if s not in measured}
+    start = greedy(replace(problem, alphas=rest), {**measured, **(known or {})})
+    return _descend(problem, start.couplings)
+
+
+def refine(problem: Problem, full: Problem, found: Alignment) -> Alignment:
+    """The alignment of a partial fusion, from that of full fusion on.
+
+    Args:
+        problem: what to align.
+        full: the same problem with nothing isolated.
+        found: its alignment.
+    """
+    start = dict(found.couplings)
     for step in problem.steps():
         solved = problem.solve(step, [full.cost(s, found.couplings) for s in step])
-        warm.update(zip(step, solved, strict=True))
-    final = _descend(problem, warm)
+        start.update(zip(step, solved, strict=True))
+    final = _descend(problem, start)
     return replace(final, sweeps=found.sweeps + final.sweeps)
 
 

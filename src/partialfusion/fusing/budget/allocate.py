@@ -10,9 +10,9 @@ from .sizes import Sizes, Structure
 
 
 def allocate(paths: Mapping[str, Path], structure: Structure, limits: Sizes) -> dict[str, float]:
-    """Space → share, such that the result fits the limits and little is lost.
+    """Space → fraction, such that the result fits the limits and little is lost.
 
-    From the smallest sizes on, the space goes to its next size that saves most loss per share of the tightest bound,
+    From the smallest sizes on, the space goes to its next size that saves most loss per fraction of the tightest bound,
     as long as it fits. The losses of a space are convex along the corners of its path, so that no better step hides
     behind a worse one; what is left at the end goes to whatever still fits.
 
@@ -26,11 +26,11 @@ def allocate(paths: Mapping[str, Path], structure: Structure, limits: Sizes) -> 
     size = structure.sizes(supports)
     if not size.fits(limits):
         raise OptionError(
-            f"the budget of {_told(limits)} is below the smallest result, which has {_told(size, limits)}: allow more"
+            f"the budget of {_listed(limits)} is below the smallest result, which has {_listed(size, limits)}: raise it"
         )
     for steps in (
         {s: p.corners() for s, p in paths.items()},
-        {s: list(range(len(p.shares))) for s, p in paths.items()},
+        {s: list(range(len(p.fractions))) for s, p in paths.items()},
     ):
         while True:
             best: tuple[float, str, int, Sizes] | None = None
@@ -51,10 +51,10 @@ def allocate(paths: Mapping[str, Path], structure: Structure, limits: Sizes) -> 
             _, space, ahead, size = best
             at[space] = ahead
             supports[space] = paths[space].supports[ahead]
-    return {space: path.shares[at[space]] for space, path in paths.items()}
+    return {space: path.fractions[at[space]] for space, path in paths.items()}
 
 
-def _told(sizes: Sizes, bounds: Sizes | None = None) -> str:
+def _listed(sizes: Sizes, bounds: Sizes | None = None) -> str:
     """The sizes that are bounded."""
     names = ("params", "flops", "channels")
     shown = [n for n in names if getattr(bounds or sizes, n) != float("inf")]

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from torch import nn
 
-from ...blueprint import Blueprint
 from ...core.arrays import Floats
 from ...features import UnionSpace
 from ...kernels import merge
-from ...solvers import couple
-from ..align import pair_costs
+from ...solvers import couplings
+from ..align import Aligner
 from ..align.alignment import matched_cost
+from ..methods import Cluster, PruningMethod, Search
 from ..options import Recipe
-from ..pruning import Cluster, PruningMethod
-from ..pruning.methods import Search
-from ..pruning.union import union_spaces
+from ..pruning import UnionPruner
+from ..sources import Sources
 from .sizes import Support
 
 STEPS = 20  # sizes that are tried of every space
@@ -33,12 +30,12 @@ class Path:
     """The sizes of one space, smallest first.
 
     Attributes:
-        shares: (t,) alpha, or for one model the share that is kept.
+        fractions: (t,) alpha, or for one model the fraction that is kept.
         losses: (t,) what is lost, 0 for nothing; never growing.
         supports: (t,) which models write how many channels.
     """
 
-    shares: tuple[float, ...]
+    fractions: tuple[float, ...]
     losses: tuple[float, ...]
     supports: tuple[Support, ...]
 
@@ -58,40 +55,27 @@ def _above(a: int, b: int, c: int, x: Sequence[float], y: Sequence[float]) -> bo
     return (y[b] - y[a]) * (x[c] - x[a]) >= (y[c] - y[a]) * (x[b] - x[a])
 
 
-def coupling_paths(
-    models: Sequence[nn.Module],
-    blueprints: Sequence[Blueprint],
-    batches: Iterable[tuple[Any, ...]] | None,
-    recipe: Recipe,
-) -> dict[str, Path]:
+def coupling_paths(sources: Sources, aligner: Aligner, recipe: Recipe) -> dict[str, Path]:
     """Elastic space → its path under partial transport: the cost of what is fused, the others fused wholly."""
-    costs = pair_costs(models, blueprints, batches, recipe)
+    elastic = sources.names("elastic")
+    costs = aligner.full_costs(elastic)
     paths = {}
-    for space in blueprints[-1]:
-        if space.kind == "elastic":
-            own = [c[space.name] for c in costs]
-            shares = _shares(space.width)
-            paths[space.name] = _path(shares, [_coupled(own, share, recipe) for share in shares])
+    for space in elastic:
+        alphas = _fractions(sources.widths[space][-1])
+        paths[space] = _path(alphas, _coupled([c[space] for c in costs], alphas, recipe))
     return paths
 
 
-def pruning_paths(
-    models: Sequence[nn.Module],
-    blueprints: Sequence[Blueprint],
-    batches: Iterable[tuple[Any, ...]] | None,
-    recipe: Recipe,
-    method: PruningMethod,
-) -> dict[str, Path]:
-    """Elastic space → its path under generalised pruning; clusterings are foretold by Ward's."""
-    quick = Cluster("ward") if isinstance(method, Cluster) else method
+def pruning_paths(pruner: UnionPruner, recipe: Recipe) -> dict[str, Path]:
+    """Elastic space → its path under generalised pruning; Ward's clusterings stand for better ones."""
+    quick = Cluster("ward") if isinstance(pruner.method, Cluster) else pruner.method
     single = recipe.keep is not None
     paths = {}
-    for name, space in union_spaces(models, blueprints, batches, recipe, method).items():
-        *others, last = (b[name].width for b in blueprints)
-        shares = _shares(last)[1:] if single else _shares(last)
-        targets = [max(1, round(s * last)) if single else last + sum(round(s * n) for n in others) for s in shares]
-        states = _pruned(space, targets, quick, len(blueprints), recipe.seed)
-        paths[name] = _path(shares, [next(states) for _ in shares])
+    for name, space in pruner.spaces(recipe.mix).items():
+        *others, last = pruner.sources.widths[name]
+        fractions = _fractions(last)[1:] if single else _fractions(last)
+        targets = [max(1, round(f * last)) if single else last + sum(round(f * n) for n in others) for f in fractions]
+        paths[name] = _path(fractions, list(_pruned(space, targets, quick, len(others) + 1, recipe.seed)))
     return paths
 
 
@@ -110,17 +94,18 @@ def _pruned(
         yield choice.cost / (everything or 1.0), support_of(table)
 
 
-def _coupled(costs: Sequence[Floats], share: float, recipe: Recipe) -> tuple[float, Support]:
-    """Loss and support at one isolated share; the loss of a random matching is all there is to lose."""
+def _coupled(costs: Sequence[Floats], alphas: Sequence[float], recipe: Recipe) -> list[tuple[float, Support]]:
+    """Loss and support at every isolated fraction; the loss of a random matching is all there is to lose."""
     everything = sum(c.mean() * len(c) for c in costs) or 1.0
-    couplings = [couple(c, share) for c in costs]
-    if share == 1.0:
-        couplings = [c.isolated() for c in couplings]
-    lost = sum(matched_cost(c, coupling) for c, coupling in zip(costs, couplings, strict=True))
-    return lost / everything, support_of(merge(couplings, recipe.mix, recipe.convention).support())
+    found = []
+    for alpha, *per_model in zip(alphas, *(couplings(c, alphas, rest=False) for c in costs), strict=True):
+        matched = [c.isolated() for c in per_model] if alpha == 1.0 else per_model
+        lost = sum(matched_cost(c, coupling) for c, coupling in zip(costs, matched, strict=True))
+        found.append((lost / everything, support_of(merge(matched, recipe.mix, recipe.convention).support())))
+    return found
 
 
-def _path(shares: Sequence[float], states: Sequence[tuple[float, Support]]) -> Path:
+def _path(fractions: Sequence[float], states: Sequence[tuple[float, Support]]) -> Path:
     """The path of a space from its relative losses.
 
     What one layer loses, the next cannot give back: kept parts multiply, so losses add as logarithms. The power above
@@ -129,11 +114,11 @@ def _path(shares: Sequence[float], states: Sequence[tuple[float, Support]]) -> P
     relative = np.minimum([lost for lost, _ in states], WORST)
     losses = (-np.log1p(-relative)) ** POWER
     losses = np.maximum.accumulate(losses[::-1])[::-1]  # rounding may let one grow
-    return Path(tuple(shares), tuple(losses.tolist()), tuple(s for _, s in states))
+    return Path(tuple(fractions), tuple(losses.tolist()), tuple(s for _, s in states))
 
 
-def _shares(width: int) -> list[float]:
-    """Shares of a space that make different numbers of channels, 0 to 1."""
+def _fractions(width: int) -> list[float]:
+    """Fractions of a space that make different numbers of channels, 0 to 1."""
     counts = sorted({round(width * k / STEPS) for k in range(STEPS + 1)})
     return [k / width for k in counts]
 

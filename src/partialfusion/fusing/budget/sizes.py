@@ -1,4 +1,4 @@
-"""Sizes of a result, foretold from the supports of its spaces: no surgery is needed to count."""
+"""Sizes of a result, predicted from the supports of its spaces: no surgery is needed to count."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Parameter:
     operations: float
 
     def entries(self, supports: Mapping[str, Support], everyone: int) -> int:
-        """Entries that some model reaches: positions on all axes have a model in common."""
+        """Entries that some model writes: positions on all axes have a model in common."""
         blocks: Counter[int] = Counter({everyone: 1})
         for spaces, free in self.axes:
             along: Counter[int] = Counter({everyone: free} if free else {})
@@ -93,7 +93,7 @@ class Structure:
                 self.touching[space].append(parameter)
 
     def sizes(self, supports: Mapping[str, Support]) -> Sizes:
-        """Of a result whose elastic spaces have these supports; other spaces keep their width."""
+        """The sizes of a result whose elastic spaces have these supports; all other spaces are those of one model."""
         return self._of(self.parameters, {**self.rigid, **supports}, self.elastic)
 
     def change(self, supports: Mapping[str, Support], space: str, new: Support) -> Sizes:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from .normal_equations import DEAD, System
-from .survey import Step
+from .steps import Step
 
 # Rows that may read the same columns, and these columns.
 Block = tuple[Tensor, Tensor]

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from ...blueprint import Blueprint, Space
 from ...core.modules import at_rest, named_tensors
+from ...core.observer import LayerCall, norm_modules
 from ...core.text import shorten
 from ...errors import DataError, OptionError
 from ...kernels import Plan
-from .design import grouped, inputs
 from .fit import Block, blocks, fit, scale_of, write
-from .listen import Call, norm_modules
 from .normal_equations import NormalEquations, TooLargeError
 from .schedule import Data, Source, with_targets
-from .survey import Step, Survey, common
-from .targets import Inputs, Target, Union, run
+from .steps import LayerCalls, Step, common_steps
+from .targets import StepInputs, Target, Union
+from .unfold import geometry, grouped, inputs
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +62,12 @@ def refit_model(
         raise OptionError(f"ridge={ridge!r} must be a number above 0")
     data = Data(batches)
     union = Union(model, layout, models, blueprints, plan)
-    surveys = [Survey(m, data.first) for m in (*models, model)]
-    steps = [s for s in common(surveys) if union.fits(s)]
-    _tell_what_stays(steps, surveys[-1], blueprints[-1])
+    observed = [LayerCalls(m, data.first) for m in (*models, model)]
+    steps = [s for s in common_steps(observed) if union.fits(s)]
+    _warn_of_what_stays(steps, observed[-1], blueprints[-1])
     done = 0
     for group, targets in with_targets(union, steps, data):
-        equations = _listen(union, group, targets, data)
+        equations = _equations(union, group, targets, data)
         for step in group:
             _solve(union, step, equations[step.key], ridge)
             done += 1
@@ -75,13 +75,13 @@ def refit_model(
                 on_progress(step.key, done, len(steps))
 
 
-def _tell_what_stays(steps: Sequence[Step], survey: Survey, blueprint: Blueprint) -> None:
+def _warn_of_what_stays(steps: Sequence[Step], observed: LayerCalls, blueprint: Blueprint) -> None:
     """Log the weights that stay as merged, and the norms whose statistics stay; tables have no inputs."""
     refitted = {s.name for s in steps}
     bindings = (b for space in blueprint for b in space.bindings)
     weights = [b.parameter for b in bindings if b.role == "writes" and b.dim is not None]
-    weights += [c.name for c in survey.calls if c.kind == "weight"]
-    tables = {n for n in survey.looked_up if not survey.touched[n]}
+    weights += [c.name for c in observed.calls if c.kind == "weight"]
+    tables = {n for n in observed.looked_up if not observed.touched[n]}
     left = [n for n in dict.fromkeys(weights) if n not in refitted and n not in tables]
     if left:
         log.warning(
@@ -93,30 +93,33 @@ def _tell_what_stays(steps: Sequence[Step], survey: Survey, blueprint: Blueprint
         log.warning("%s not measured anew: no norm module of PyTorch uses them in one way only", shorten(left))
 
 
-def _listen(union: Union, steps: Sequence[Step], targets: Source, data: Data) -> dict[str, NormalEquations | None]:
+def _equations(union: Union, steps: Sequence[Step], targets: Source, data: Data) -> dict[str, NormalEquations | None]:
     """One pass over the data: the normal equations of every step, None where they are too large."""
     found: dict[str, NormalEquations | None] = {s.key: NormalEquations(intercept=s.intercept) for s in steps}
-    listener = Inputs(union.fused, steps)
+    observer = StepInputs(union.fused, steps)
     with at_rest(*union.models, union.fused):
         for number, batch in enumerate(data):
             wanted = targets(batch, number)
-            run(union.fused, batch, number, listener)
-            for step, call in listener.heard:
+            observer.run(batch, number)
+            for step, call in observer.seen:
                 equations = found[step.key]
                 try:
                     if equations is not None:
-                        _add(equations, call, wanted[step.key, call.use])
+                        _add(equations, call, observer, wanted[step.key, call.use])
                 except TooLargeError as error:
                     log.warning("%s not refitted: %s are too many to solve for", step.key, error)
                     found[step.key] = None
     return found
 
 
-def _add(equations: NormalEquations, call: Call, target: Target) -> None:
+def _add(equations: NormalEquations, call: LayerCall, observer: StepInputs, target: Target) -> None:
+    found = geometry(call, observer)
+    assert found is not None, f"{call.name} was a step, so its calls can be fitted"
+    layout, window = found
     start = 0
-    for x in inputs(call.layout, call.window, call.x, target.rows):
+    for x in inputs(layout, window, call.x, target.rows):
         t = target.values[start : start + x.shape[1]].to(x.device)
-        equations.add(x, grouped(t, call.layout.groups))
+        equations.add(x, grouped(t, layout.groups))
         start += x.shape[1]
 
 

@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_leaves
 
 from ...core.modules import at_rest, named_tensors
 from ...errors import DataError
-from .survey import Step
-from .targets import Targets, Union, Watch
+from .steps import Step
+from .targets import Targets, TargetSource, Union
 
 # Samples and positions that a layer is fitted on, at least, and per input: early convolutions have millions.
 ENOUGH = 1 << 14
@@ -63,21 +63,21 @@ def passes(steps: Sequence[Step]) -> list[list[Step]]:
 def with_targets(union: Union, steps: Sequence[Step], data: Data) -> Iterator[tuple[list[Step], Source]]:
     """Every pass, with what gives its targets for a batch; the sources run once for as many passes as can be kept."""
     tensors = named_tensors(union.fused)
-    shares, sizes = {}, {}
+    fractions, sizes = {}, {}
     for s in steps:
         rows, width = s.rows * s.uses * data.count, tensors[s.key].shape[s.layout.write]
-        shares[s.key] = min(1.0, max(ENOUGH, PER_INPUT * (tensors[s.key].numel() // width)) / max(1, rows))
-        sizes[s.key] = 4 * int(shares[s.key] * rows) * width
+        fractions[s.key] = min(1.0, max(ENOUGH, PER_INPUT * (tensors[s.key].numel() // width)) / max(1, rows))
+        sizes[s.key] = 4 * int(fractions[s.key] * rows) * width
     waiting = passes(steps)
     while waiting:
         some = _fitting(waiting, sizes) if data.stays else waiting[:1]
         waiting = waiting[len(some) :]
-        watch = Watch(union, [s for group in some for s in group], shares)
+        source = TargetSource(union, [s for group in some for s in group], fractions)
         if len(some) == 1:
-            yield some[0], watch
+            yield some[0], source
             continue
         with at_rest(*union.models):
-            kept = [watch(batch, number) for number, batch in enumerate(data)]
+            kept = [source(batch, number) for number, batch in enumerate(data)]
         for group in some:
             yield group, _Kept(kept)
 

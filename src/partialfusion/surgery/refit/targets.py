@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ...blueprint import Blueprint, Space
-from ...core.batches import feed
 from ...core.modules import named_tensors
+from ...core.observer import LayerCall, Observer, Stop
+from ...features import TracedModel
 from ...kernels import Plan
-from ...kernels.transform import AxisMap, axis_map
+from ...kernels.transform import AxisMap
 from ..support import parameter_supports
-from .listen import Call, Listener
-from .survey import Step
+from .steps import Step
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,21 @@ class Union:
     blueprints: Sequence[Blueprint]
     plan: Plan
 
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The parameters and buffers of the fused model."""
+        return named_tensors(self.fused)
+
     def channel_map(self, name: str, axis: int, m: int) -> AxisMap:
         """How the channels that model m has along an axis of a parameter are written into the fused model's."""
-        parts = [
-            (self.plan[s.name].pairs[m].writing(), b.index, self.layout[s.name].index(name, axis))
-            for s, b in self.blueprints[m].axes.get(name, {}).get(axis, ())
-        ]
-        before, after = (named_tensors(x)[name].shape[axis] for x in (self.models[m], self.fused))
-        return axis_map(parts, before, after, fixed_weight=self.plan.mix[m])
+        source = TracedModel.of(self.models[m], self.blueprints[m])
+        kernels = {space: reduction.pairs[m] for space, reduction in self.plan.items()}
+        length = self.tensors[name].shape[axis]
+        return source.axis_map(name, axis, kernels, layout=self.layout, length=length, share=self.plan.mix[m])
 
     def support(self, name: str, axis: int) -> np.ndarray:
-        """(length × models) which models reach the positions of an axis."""
-        shape = tuple(named_tensors(self.fused)[name].shape)
+        """(length × models) which models write the channels along an axis."""
+        shape = tuple(self.tensors[name].shape)
         table = parameter_supports({name: shape}, self.layout, self.plan)[name][axis]
         return np.ones((shape[axis], self.plan.models), bool) if table is None else table
 
@@ -74,26 +78,26 @@ class Union:
         return written == [step.layout.write] and step.layout.write not in read
 
 
-class Watch:
+class TargetSource:
     """Runs the sources on a batch until they have computed the steps, and mixes what they computed.
 
     Args:
         union: the sources.
-        steps: what to watch.
-        shares: step's key → the share of its samples and positions to draw.
+        steps: the steps whose targets are wanted.
+        fractions: step's key → the fraction of its samples and positions to draw.
     """
 
-    def __init__(self, union: Union, steps: Sequence[Step], shares: Mapping[str, float]) -> None:
-        self.models, self.shares = union.models, shares
+    def __init__(self, union: Union, steps: Sequence[Step], fractions: Mapping[str, float]) -> None:
+        self.fractions = fractions
         count = range(len(union.models))
         self.maps = [{s.key: union.channel_map(s.key, s.layout.write, m) for s in steps} for m in count]
-        self.listeners = [_Outputs(model, steps, self._take(m)) for m, model in enumerate(union.models)]
+        self.observers = [_StepOutputs(model, steps, self._take(m)) for m, model in enumerate(union.models)]
         self.number, self.found = 0, Targets()
 
     def __call__(self, batch: tuple[Any, ...], number: int) -> Targets:
         self.number, self.found = number, Targets()
-        for model, listener in zip(self.models, self.listeners, strict=True):
-            run(model, batch, number, listener)
+        for observer in self.observers:
+            observer.run(batch, number)
         return self.found
 
     def _take(self, m: int) -> Callable[[Step, int, Tensor], None]:
@@ -112,28 +116,14 @@ class Watch:
 
     def _draw(self, key: str, use: int, count: int) -> Tensor | None:
         """Rows at random, the same for every model and every time."""
-        wanted = int(np.ceil(self.shares[key] * count))
+        wanted = int(np.ceil(self.fractions[key] * count))
         if wanted >= count:
             return None
         generator = torch.Generator().manual_seed(zlib.crc32(f"{key} {use} {self.number}".encode()))
         return torch.randperm(count, generator=generator)[:wanted].sort().values
 
 
-class Done(BaseException):
-    """All that was listened for has been heard: the rest of the network need not run."""
-
-
-def run(model: nn.Module, batch: tuple[Any, ...], number: int, listener: Listener) -> None:
-    """Run a model while someone listens, until they have heard enough."""
-    listener.start()
-    try:
-        with listener:
-            feed(model, batch, number)
-    except Done:
-        pass
-
-
-class Inputs(Listener):
+class StepInputs(Observer):
     """Keeps the inputs of the steps' calls, and stops the network before the last of them."""
 
     def __init__(self, model: nn.Module, steps: Sequence[Step]) -> None:
@@ -143,21 +133,21 @@ class Inputs(Listener):
     def start(self) -> None:
         super().start()
         self.left = sum(s.uses for s in self.steps.values())
-        self.heard: list[tuple[Step, Call]] = []
+        self.seen: list[tuple[Step, LayerCall]] = []
 
-    def before(self, call: Call) -> None:
+    def before(self, call: LayerCall) -> None:
         if call.name not in self.steps:
             return
         self.left -= 1
         if self.left:
             # a copy, for the model may go on to write into its activations
             call = replace(call, x=call.x.clone())
-        self.heard.append((self.steps[call.name], call))
+        self.seen.append((self.steps[call.name], call))
         if not self.left:
-            raise Done
+            raise Stop
 
 
-class _Outputs(Listener):
+class _StepOutputs(Observer):
     """Hands over what the steps' calls compute, norms that follow included, and stops the network after the last."""
 
     def __init__(self, model: nn.Module, steps: Sequence[Step], take: Callable[[Step, int, Tensor], None]) -> None:
@@ -169,7 +159,7 @@ class _Outputs(Listener):
         self.left = sum(s.uses for s in self.steps.values())
         self.waiting: dict[int, tuple[Step, int, Tensor]] = {}
 
-    def after(self, call: Call, result: Tensor) -> None:
+    def after(self, call: LayerCall, result: Tensor) -> None:
         step, use = self.steps.get(call.name), call.use
         if step is not None and step.name is not None and step.norm is not None:
             self.waiting[id(result)] = step, use, result
@@ -180,4 +170,4 @@ class _Outputs(Listener):
             self.take(step, use, result)
             self.left -= 1
             if not self.left:
-                raise Done
+                raise Stop

@@ -1,4 +1,4 @@
-"""The grid of a frontier: ways to fuse, each at every size and every mix it knows."""
+"""The grid of a frontier: configured methods, each at all its sizes and mixes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from .. import api
 from ..errors import OptionError
 from ..fusing.budget import Budget
-from ..fusing.options import COUPLING, Method, Recipe, resolve
+from ..fusing.options import Method, Recipe, resolve
 from ..fusing.validation import check_mix
 
 Methods = Sequence[Method] | Mapping[str, Mapping[str, Any]]
@@ -21,15 +21,15 @@ COMMON = {"models", "example_inputs", "mix", "evaluate", "data", "blueprint", "c
 
 
 @dataclass(frozen=True)
-class Way:
-    """A name and what it means.
+class MethodConfig:
+    """A method with its options, under a name.
 
     Attributes:
-        name: in tables and on the page.
-        recipe: the options, but for the mix and, where there are several, the size.
-        budget: the size, where the way says one so.
+        name: the name in tables and on the page.
+        recipe: the options, except for the mix and, where there are several, the size.
+        budget: the size, where it is given as a budget.
         exact: leave norm statistics alone where nothing is reduced.
-        alphas: the sizes it is measured at; None is the one that it says itself.
+        alphas: the sizes it is measured at; None for the one that the options give.
     """
 
     name: str
@@ -43,52 +43,52 @@ class Way:
 class Combination:
     """One network to make."""
 
-    way: Way
+    config: MethodConfig
     alpha: float | None
     mix: tuple[float, ...]
 
     @property
-    def said_alpha(self) -> float | None:
-        """The one number that says its size, whoever said it."""
-        said = None if self.way.budget else self.recipe.alpha
-        return float(said) if isinstance(said, (int, float)) else None
+    def single_alpha(self) -> float | None:
+        """Its alpha, where that is one number."""
+        alpha = None if self.config.budget else self.recipe.alpha
+        return float(alpha) if isinstance(alpha, (int, float)) else None
 
     @property
     def recipe(self) -> Recipe:
-        recipe = replace(self.way.recipe, mix=self.mix)
+        recipe = replace(self.config.recipe, mix=self.mix)
         return recipe if self.alpha is None else replace(recipe, alpha=self.alpha)
 
 
-def combinations(ways: Sequence[Way], mixes: Sequence[tuple[float, ...]]) -> Iterator[Combination]:
-    """Way after way, from small to large."""
-    for way in ways:
-        for alpha in way.alphas:
+def combinations(configs: Sequence[MethodConfig], mixes: Sequence[tuple[float, ...]]) -> Iterator[Combination]:
+    """One method after the other, from small to large."""
+    for config in configs:
+        for alpha in config.alphas:
             for mix in mixes:
-                yield Combination(way, alpha, mix)
+                yield Combination(config, alpha, mix)
 
 
-def ways_of(
+def method_configs(
     methods: Methods, alphas: Sequence[float], shared: Mapping[str, Any], *, seed: int, has_data: bool
-) -> list[Way]:
-    """The ways that a user's methods mean, checked before anything is computed.
+) -> list[MethodConfig]:
+    """The methods that a user's option means, checked before anything is computed.
 
     Args:
         methods: names or objects as `fuse` takes them, or a mapping from names to options of `fuse`.
         alphas: sizes for the methods that can leave a part of a space isolated; the others are measured at alpha=0.
-        shared: options of `fuse` that a way may replace.
-        seed: of the search in generalised pruning.
+        shared: options of `fuse` that a method may replace.
+        seed: random seed of the search in generalised pruning.
         has_data: whether there is data.
     """
     if isinstance(methods, str) or not isinstance(methods, (Sequence, Mapping)):
         raise OptionError(f"methods={methods!r} must be a list of methods, or a mapping from names to options of fuse")
     if isinstance(methods, Mapping):
-        given = {str(name): _own(name, options) for name, options in methods.items()}
+        given = {str(name): _checked(name, options) for name, options in methods.items()}
     else:
         given = {method if isinstance(method, str) else str(method): {"method": method} for method in methods}
     if not given:
         raise OptionError("methods is empty: give at least one, such as ('partial-ot',)")
     sizes = sizes_of(alphas)
-    return [_way(name, {**shared, **options}, sizes, seed, has_data) for name, options in given.items()]
+    return [_config(name, {**shared, **options}, sizes, seed, has_data) for name, options in given.items()]
 
 
 def sizes_of(alphas: Sequence[float]) -> tuple[float, ...]:
@@ -98,7 +98,7 @@ def sizes_of(alphas: Sequence[float]) -> tuple[float, ...]:
     for alpha in alphas:
         if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
             raise OptionError(
-                f"alphas: {alpha!r} is not a share from 0 to 1; for a size of its own per space give methods as a "
+                f"alphas: {alpha!r} is not a number from 0 to 1; for a separate alpha per space give methods as a "
                 "mapping: {'name': {'alpha': {…}}}"
             )
     return tuple(sorted({float(alpha) for alpha in alphas}))
@@ -119,8 +119,8 @@ def mixes_of(mixes: Sequence[Any] | None, models: int) -> tuple[tuple[float, ...
     return tuple(dict.fromkeys(found))
 
 
-def _own(name: Any, options: Any) -> dict[str, Any]:
-    """A way's own options, of which each must be one of `fuse`."""
+def _checked(name: Any, options: Any) -> dict[str, Any]:
+    """The options of one method, each of which must be one of `fuse`."""
     if not isinstance(options, Mapping):
         raise OptionError(f"methods[{name!r}] is {options!r}: give options of fuse, such as {{'method': 'partial-ot'}}")
     known = [option for option in inspect.signature(api.fuse).parameters if option not in COMMON]
@@ -130,7 +130,7 @@ def _own(name: Any, options: Any) -> dict[str, Any]:
     return dict(options)
 
 
-def _way(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed: int, has_data: bool) -> Way:
+def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed: int, has_data: bool) -> MethodConfig:
     defaults: dict[str, Any] = {"method": "partial-ot", "alpha": None, "refit": False}
     defaults |= {"features": "auto", "site": "auto", "align": "fixed-point", "norm": "auto", "convention": "value"}
     asked = {key: options.get(key, default) for key, default in defaults.items()}
@@ -139,9 +139,4 @@ def _way(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed: in
     if alpha is not None and budget is not None:
         raise OptionError(f"methods[{name!r}]: alpha and budget exclude each other")
     sizes = (None,) if alpha is not None or budget is not None else alphas if recipe.partial else (0.0,)
-    return Way(name, recipe, None if budget is None else Budget.of(budget), asked["norm"] == "auto", sizes)
-
-
-def matches_pairs(method: str) -> bool:
-    """Whether a method of a recipe couples channels of the models, instead of pruning their union."""
-    return method in COUPLING
+    return MethodConfig(name, recipe, None if budget is None else Budget.of(budget), asked["norm"] == "auto", sizes)

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from ...core.arrays import Floats, Ints
-from ...core.literals import Site
-from ...errors import OptionError
-from ...features import UnionSpace
-from ...kernels import Choice
-from ...solvers import Clustering, cluster_of, coupling, lloyd_of, stochastic_ward_of, ward_of, zip_of
+from ..core.arrays import Floats, Ints
+from ..core.literals import Site
+from ..errors import OptionError
+from ..features import UnionSpace
+from ..kernels import Choice
+from ..solvers import Clustering, cluster_of, coupling, lloyd_of, stochastic_ward_of, ward_of, zip_of
 
 Solver = Literal["exchange", "ward", "stochastic-ward", "lloyd"]
 Importance = Literal["incoming", "outgoing", "activation"]

@@ -29,18 +29,18 @@ def test_pair_costs_sum_to_what_the_alignment_paid(name: str, features: str) -> 
     for point in (p for p in found.points if p.kind == "fused"):
         for space in point.spaces:
             if space.summary.kind == "rigid":
-                assert not space.likeness.costs.size
+                assert not space.similarity.costs.size
                 continue
-            assert len(space.likeness.costs) == len(space.likeness.fused) == space.summary.fused
-            assert len(space.likeness.isolated) == space.summary.isolated[0]
-            assert space.likeness.costs.sum() == pytest.approx(space.summary.cost, rel=2e-3)
+            assert len(space.similarity.costs) == len(space.similarity.fused) == space.summary.fused
+            assert len(space.similarity.isolated) == space.summary.isolated[0]
+            assert space.similarity.costs.sum() == pytest.approx(space.summary.cost, rel=2e-3)
 
 
 def test_costs_of_three_models_sum_over_the_pairs_with_the_last(models: list[nn.Module], x: Tensor) -> None:
     point = frontier(models, x, alphas=(0.4,)).points[-1]
     for space in point.spaces[:-1]:
-        assert space.likeness.costs.sum() == pytest.approx(space.summary.cost, rel=2e-3)
-        assert len(space.likeness.isolated) == sum(space.summary.isolated[:2])
+        assert space.similarity.costs.sum() == pytest.approx(space.summary.cost, rel=2e-3)
+        assert len(space.similarity.isolated) == sum(space.summary.isolated[:2])
 
 
 def test_a_permuted_twin_is_alike_throughout() -> None:
@@ -48,9 +48,9 @@ def test_a_permuted_twin_is_alike_throughout() -> None:
     found = frontier([permuted_twin(model, x, 3), model], x, alphas=(0, 0.4))
     for point in found.points[-2:]:
         for space in point.spaces[:-1]:
-            assert np.allclose(space.likeness.fused, 1.0, atol=1e-5)
-            assert np.allclose(space.likeness.isolated, 1.0, atol=1e-5)
-            assert np.allclose(space.likeness.costs, 0.0, atol=1e-6)
+            assert np.allclose(space.similarity.fused, 1.0, atol=1e-5)
+            assert np.allclose(space.similarity.isolated, 1.0, atol=1e-5)
+            assert np.allclose(space.similarity.costs, 0.0, atol=1e-6)
 
 
 def test_similarities_by_weights_are_cosines(models: list[nn.Module], x: Tensor) -> None:
@@ -78,7 +78,7 @@ def test_similarities_by_weights_are_cosines(models: list[nn.Module], x: Tensor)
             parts = (x_[i] @ y_[j], x_[i] @ x_[i], y_[j] @ y_[j])
             inner = [total + float(part) / scale for total, part in zip(inner, parts, strict=True)]
         expected.append(inner[0] / (inner[1] * inner[2]) ** 0.5)
-    assert np.allclose(np.sort(point.spaces[0].likeness.fused), np.sort(expected), atol=1e-6)
+    assert np.allclose(np.sort(point.spaces[0].similarity.fused), np.sort(expected), atol=1e-6)
 
 
 def test_similarities_by_activations_are_correlations() -> None:
@@ -92,14 +92,14 @@ def test_similarities_by_activations_are_correlations() -> None:
         a, b = (torch.cat([m[0](batch) for batch in data]).double().numpy() for m in models)
     sources = [{int(t): int(s) for t, s in zip(p.target, p.source, strict=True)} for p in pairs]
     expected = [np.corrcoef(a[:, sources[0][t]], b[:, sources[1][t]])[0, 1] for t in shared.tolist()]
-    assert np.allclose(np.sort(point.spaces[0].likeness.fused), np.sort(expected), atol=1e-5)
-    assert np.allclose(np.sort(point.spaces[0].likeness.costs), np.sort(1 - np.asarray(expected)), atol=1e-5)
+    assert np.allclose(np.sort(point.spaces[0].similarity.fused), np.sort(expected), atol=1e-5)
+    assert np.allclose(np.sort(point.spaces[0].similarity.costs), np.sort(1 - np.asarray(expected)), atol=1e-5)
 
 
 def test_where_nothing_is_matched_nothing_is_told(two: pf.Frontier) -> None:
     for point in two.points:
         for space in point.spaces:
-            sizes = [v.size for v in (space.likeness.costs, space.likeness.fused, space.likeness.isolated)]
+            sizes = [v.size for v in (space.similarity.costs, space.similarity.fused, space.similarity.isolated)]
             if point.alpha == 1:
                 assert sizes == [0, 0, 0]
             elif point.method.startswith("ends"):
@@ -108,4 +108,4 @@ def test_where_nothing_is_matched_nothing_is_told(two: pf.Frontier) -> None:
 
 def test_details_can_be_left_out(models: list[nn.Module], x: Tensor) -> None:
     point = frontier(models[:2], x, alphas=(0.4,), details=False).points[-1]
-    assert not any(s.likeness.fused.size for s in point.spaces)
+    assert not any(s.similarity.fused.size for s in point.spaces)

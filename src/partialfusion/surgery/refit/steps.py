@@ -1,4 +1,4 @@
-"""What can be refitted, and in which order: found by listening to the networks once."""
+"""What can be refitted, and in which order: found by observing the networks once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ...core.batches import feed
 from ...core.modules import at_rest
-from .design import Layout
-from .listen import Call, Listener
+from ...core.observer import LayerCall, Observer
+from .unfold import Layout, geometry
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Step:
 
     @property
     def key(self) -> str:
-        """The tensor whose calls are listened to."""
+        """The tensor whose calls are observed."""
         return str(self.norm if self.name is None else self.name)
 
     @property
@@ -55,12 +54,14 @@ class Step:
         return mine == theirs
 
 
-class Survey(Listener):
+class LayerCalls(Observer):
     """Every use of every weight and norm of a network, in order, and who reads the results."""
 
     def __init__(self, model: nn.Module, batch: tuple[Any, ...]) -> None:
         super().__init__(model)
-        self.calls: list[Call] = []
+        self.calls: list[LayerCall] = []
+        self.layouts: list[Layout] = []
+        self.biases: list[str | None] = []
         self.sources: list[int] = []
         self.rows: list[int] = []
         self.touched: Counter[str] = Counter()
@@ -68,22 +69,29 @@ class Survey(Listener):
         self.readers: dict[int, list[str]] = defaultdict(list)
         self._made: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         self._read: dict[tuple[int, int], tuple[weakref.ref[Tensor], int]] = {}
-        with at_rest(model), self:
-            outputs = feed(model, batch, 0)
+        with at_rest(model):
+            outputs = self.run(batch, 0)
         self._reads(tree_leaves(outputs), "")
 
-    def before(self, call: Call) -> None:
+    def before(self, call: LayerCall) -> None:
+        found = geometry(call, self)
+        if found is None:
+            self.other(call.operation, call.tensors, (call.x, call.arguments))
+            return
         self.touched.update(call.tensors)
         self._reads([call.x], call.name if call.kind == "norm" else "")
         self.sources.append(self._source(call.x))
         self.calls.append(replace(call, x=call.x.new_empty(0)))
+        self.layouts.append(found[0])
+        self.biases.append(self.bias(call) if call.kind == "weight" else None)
 
-    def after(self, call: Call, result: Tensor) -> None:
-        self.rows.append(result.numel() // max(1, result.shape[call.layout.channels]))
-        self._made[id(result)] = weakref.ref(result), len(self.calls) - 1
+    def after(self, call: LayerCall, result: Tensor) -> None:
+        if len(self.rows) < len(self.calls):  # one that can be refitted
+            self.rows.append(result.numel() // max(1, result.shape[self.layouts[-1].channels]))
+            self._made[id(result)] = weakref.ref(result), len(self.calls) - 1
 
-    def other(self, function: str, names: Sequence[str], values: Any) -> None:
-        (self.looked_up if function == "embedding" else self.touched).update(names)
+    def other(self, operation: str, names: Sequence[str], values: Any) -> None:
+        (self.looked_up if operation == "embedding" else self.touched).update(names)
         self._reads(tree_leaves(values), "")
 
     def _reads(self, values: Sequence[Any], norm: str) -> None:
@@ -113,16 +121,16 @@ class Survey(Listener):
                 continue
             n = numbers[0]
             weight, norm = (name, norms[name]) if self.calls[n].kind == "weight" else (None, name)
-            call = self.calls[n]
-            found[name] = Step(weight, norm, call.bias, len(numbers), call.layout, self.sources[n], self.rows[n])
+            layout, bias = self.layouts[n], self.biases[n]
+            found[name] = Step(weight, norm, bias, len(numbers), layout, self.sources[n], self.rows[n])
         return found
 
     def _alone(self, numbers: Sequence[int]) -> bool:
         """Whether the tensors of these calls take part in nothing else, and in the same way in each of them."""
-        calls = [self.calls[n] for n in numbers]
-        same = all((c.layout, c.tensors) == (calls[0].layout, calls[0].tensors) for c in calls)
+        tensors, layout = self.calls[numbers[0]].tensors, self.layouts[numbers[0]]
+        same = all((self.layouts[n], self.calls[n].tensors) == (layout, tensors) for n in numbers)
         used = self.touched + self.looked_up
-        return same and all(used[t] == len(calls) for t in calls[0].tensors)
+        return same and all(used[t] == len(numbers) for t in tensors)
 
     def _follower(self, numbers: Sequence[int], calls: dict[str, list[int]]) -> str | None:
         """The norm that alone reads all results of these calls, and nothing else, along the channels they write."""
@@ -131,11 +139,11 @@ class Survey(Listener):
         norm = readers.pop() if len(readers) == 1 else ()
         if first.kind == "norm" or len(norm) != 1 or not norm[0] or len(calls[norm[0]]) != len(numbers):
             return None
-        same_channels = self.calls[calls[norm[0]][0]].layout.channels == first.layout.channels
+        same_channels = self.layouts[calls[norm[0]][0]].channels == self.layouts[numbers[0]].channels
         return norm[0] if same_channels and self._alone(numbers) and self._alone(calls[norm[0]]) else None
 
 
-def common(surveys: Sequence[Survey]) -> list[Step]:
+def common_steps(observed: Sequence[LayerCalls]) -> list[Step]:
     """The steps that all networks have, as the last one has them, in its order."""
-    found = [s.steps() for s in surveys]
+    found = [calls.steps() for calls in observed]
     return [s for name, s in found[-1].items() if all(name in f and s.like(f[name]) for f in found[:-1])]

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+from ...core.observer import LayerCall, Observer
 
 # Numbers in a chunk of patches: 32 MB in double precision.
 CHUNK = 1 << 22
@@ -112,6 +114,44 @@ class Window:
                 wide[(slice(None),) * dim + (slice(None, None, s),)] = x
                 x = wide
         return x
+
+
+def geometry(call: LayerCall, observer: Observer) -> tuple[Layout, Window] | None:
+    """How the weight of a call is stored and what it reads; None where no least squares can fit it.
+
+    A norm counts as one weight per channel.
+    """
+    if call.kind == "norm":
+        norm = observer.norms.get(call.name)
+        if norm is None or call.arguments.get("eps", 1e-5) != norm.eps:
+            return None
+        return Layout(0, 1 - call.x.dim(), call.x.shape[1]), Window()
+    weight, given, bias = call.weight, call.arguments, call.arguments.get("bias")
+    if not isinstance(observer.tensors[call.name], nn.Parameter) or call.rows is not None:
+        return None
+    if bias is not None and (observer.bias(call) is None or bias.dim() != 1):
+        return None
+    if call.operation.startswith("conv"):
+        return _convolution(call)
+    if call.operation == "embedding" or weight.dim() > 2 or (call.left and call.x.dim() < 2):
+        return None
+    if given.keys() & {"alpha", "beta"}:
+        return None
+    writes_first = call.operation == "linear" or call.left
+    return Layout(int(writes_first == observer.is_transposed(call)), -2 if call.left else -1), Window()
+
+
+def _convolution(call: LayerCall) -> tuple[Layout, Window] | None:
+    kernel, dim, given = call.weight.shape[2:], 1 - call.weight.dim(), call.arguments
+    groups, stride, padding, dilation = (
+        given.get(name, default) for name, default in (("groups", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
+    )
+    if not call.operation.startswith("conv_transpose"):
+        return Layout(0, dim, groups), Window.convolution(kernel, stride, padding, dilation)
+    if groups != 1:
+        return None
+    extra = given.get("output_padding", 0)
+    return Layout(1, dim, groups, flipped=True), Window.transposed(kernel, stride, padding, extra, dilation)
 
 
 def inputs(layout: Layout, window: Window, x: Tensor, rows: Tensor | None) -> Iterator[Tensor]:

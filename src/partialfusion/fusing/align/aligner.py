@@ -1,0 +1,212 @@
+"""Aligning models: every one but the last, with the last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ...core.arrays import Floats
+from ...features import Need, TracedModel, WeightCosts
+from ...kernels import Coupling, PlanTemplate
+from ...solvers import couple, fused_count
+from ..options import Recipe
+from ..sources import Sources
+from .alignment import Alignment, Problem
+from .fixed_point import fixed_point, refine
+from .greedy import greedy
+from .separate import separate
+
+
+class Aligner:
+    """Aligns the models of a fusion; what does not depend on alpha is computed once for all alphas.
+
+    Args:
+        sources: the models.
+        recipe: method, features, site, align and convention; its alpha and mix play no part.
+    """
+
+    def __init__(self, sources: Sources, recipe: Recipe) -> None:
+        self.sources, self.recipe = sources, recipe
+        self.free = sources.names("elastic", "permutable")
+        self._aligned: dict[tuple[float, ...], list[Alignment]] = {}
+
+    def align(self, alphas: Mapping[str, float]) -> list[Alignment]:
+        """One alignment for each model but the last; elastic space → isolated fraction."""
+        free = {space: alphas.get(space, 0.0) for space in self.free}
+        if self.recipe.method == "average" or all(a == 1.0 for a in free.values()):
+            return [Alignment(_in_order(widths)) for widths in self._widths]
+        key = tuple(free.values())
+        if key not in self._aligned:
+            self._aligned[key] = [pair.align(free) for pair in self._pairs]
+        return self._aligned[key]
+
+    def template(self, alphas: Mapping[str, float]) -> PlanTemplate:
+        """What is coupled with what; elastic space → isolated fraction."""
+        alignments = self.align(alphas)
+        couplings = {}
+        for space in self.sources.widths:
+            found = [a.couplings[space] for a in alignments]
+            couplings[space] = [c.isolated() for c in found] if alphas.get(space) == 1.0 else found
+        return PlanTemplate(
+            self.sources.widths,
+            couplings,
+            {},
+            self.recipe.mix,
+            self.recipe.convention,
+            {s: sum(a.costs.get(s, 0.0) for a in alignments) for s in couplings},
+            max(a.sweeps for a in alignments),
+            all(a.converged for a in alignments),
+        )
+
+    def full_costs(self, spaces: Sequence[str]) -> list[dict[str, Floats]]:
+        """For each model but the last: space → (n × m) cost of fusing its channels, when everything else is fused."""
+        return [pair.full_costs(self.free, spaces) for pair in self._pairs]
+
+    def costs(self, template: PlanTemplate) -> list[dict[str, Floats]]:
+        """For each model but the last: space → (n × m) cost of fusing its channels, the other spaces as coupled."""
+        return [
+            pair.costs_at({s: couplings[k] for s, couplings in template.couplings.items()}, self.free)
+            for k, pair in enumerate(self._pairs)
+        ]
+
+    def unseen(self) -> list[str]:
+        """Spaces that are to be matched by activations, of which the data shows none."""
+        if self.recipe.features == "weights" or self.recipe.method == "average":
+            return []
+        seen = self.sources.activations(self._need).seen(self.recipe.site)
+        return [space for space in self.free if space not in seen]
+
+    @property
+    def _need(self) -> Need:
+        return Need(self.recipe.site)
+
+    @cached_property
+    def _widths(self) -> list[dict[str, tuple[int, int]]]:
+        last = len(self.sources.models) - 1
+        return [{s: (w[k], w[-1]) for s, w in self.sources.widths.items()} for k in range(last)]
+
+    @cached_property
+    def _pairs(self) -> list[PairAligner]:
+        self.sources.require_numbers()
+        *others, last = self.sources.traced
+        return [
+            PairAligner(source, last, widths, self._measured(k), self.recipe)
+            for k, (source, widths) in enumerate(zip(others, self._widths, strict=True))
+        ]
+
+    def _measured(self, k: int) -> dict[str, Floats]:
+        if self.recipe.features == "weights":
+            return {}
+        return self.sources.activations(self._need).costs(self.recipe.site, k)
+
+
+def _in_order(widths: Mapping[str, tuple[int, int]]) -> dict[str, Coupling]:
+    """Channel i with channel i; where widths differ, nothing is fused."""
+    return {
+        s: Coupling.identity(n) if n == m else couple(np.zeros((n, m)), 0.0).isolated() for s, (n, m) in widths.items()
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class PairAligner:
+    """A model and the last one, with the costs measured between them.
+
+    Attributes:
+        ours, theirs: the model and the last one.
+        widths: space → channels of both.
+        measured: space → (n × m) cost by activations, for the spaces that were seen.
+        recipe: features, method, align and convention.
+    """
+
+    ours: TracedModel
+    theirs: TracedModel
+    widths: Mapping[str, tuple[int, int]]
+    measured: Mapping[str, Floats]
+    recipe: Recipe
+
+    def align(self, free: Mapping[str, float]) -> Alignment:
+        """Align the free spaces, space → isolated fraction."""
+        if self.recipe.features == "activations":
+            return self._by_activations(free)
+        problem = self._problem(free)
+        if self.recipe.align == "greedy":
+            return greedy(problem)
+        whole, found = self._full(tuple(free))
+        return refine(problem, whole, found) if problem.is_partial() else found
+
+    def full_costs(self, free: Sequence[str], spaces: Sequence[str]) -> dict[str, Floats]:
+        """Cost matrices of some spaces at the alignment of all free ones with nothing isolated."""
+        if self.recipe.features == "activations" and all(s in self.measured for s in spaces):
+            return {s: self.measured[s] for s in spaces}
+        nothing = dict.fromkeys(free, 0.0)
+        return {s: cost for s, cost in self.costs_at(self.align(nothing).couplings, free).items() if s in spaces}
+
+    def costs_at(self, couplings: Mapping[str, Coupling], free: Sequence[str]) -> dict[str, Floats]:
+        """Cost matrices of the free spaces, the others as coupled; spaces wholly isolated count as matched."""
+        alphas = {s: 1.0 - float((couplings[s].fused_fraction()[1] > 0).mean()) for s in free}
+        matched = {s: c if c.fused.any() else c.whole() for s, c in couplings.items()}
+        if self.recipe.features == "activations" and all(s in self.measured for s in free):
+            return {s: self.measured[s] for s in free}
+        problem = self._problem(alphas)
+        if self.recipe.features != "activations":
+            return {s: problem.cost(s, matched) for s in free}
+        return {s: self.measured[s] if s in self.measured else problem.cost(s, matched) for s in free}
+
+    def _full(self, free: tuple[str, ...]) -> tuple[Problem, Alignment]:
+        """The alignment with nothing isolated, which every other one starts from."""
+        if free not in self._known:
+            problem = self._problem(dict.fromkeys(free, 0.0))
+            self._known[free] = problem, fixed_point(problem)
+        return self._known[free]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, ...], tuple[Problem, Alignment]]:
+        return {}
+
+    def _by_activations(self, free: Mapping[str, float]) -> Alignment:
+        """Spaces whose activations are not seen are aligned by their weights, given the others."""
+        found = separate(replace(self._outline(free), fixed_costs=self.measured))
+        unseen = {s: a for s, a in free.items() if s not in found.costs}
+        if not unseen:
+            return found
+        rest = replace(self._problem(free), alphas=unseen, fixed_costs={})
+        aligned = fixed_point(rest, known=found.couplings)
+        return replace(aligned, costs={**found.costs, **aligned.costs})
+
+    def _outline(self, alphas: Mapping[str, float]) -> Problem:
+        """The problem without any costs."""
+        blueprint = self.theirs.blueprint
+        return Problem(
+            None,
+            {},
+            alphas,
+            self.widths,
+            split=self.recipe.convention == "mass",
+            blocks={s.name: s.blocks for s in blueprint if s.blocks is not None and s.name in alphas},
+            bundles=blueprint.bundles(alphas),
+        )
+
+    def _problem(self, alphas: Mapping[str, float]) -> Problem:
+        """The problem on weights, with the measured costs on the same scale."""
+        problem = self._outline(alphas)
+        fraction = dict.fromkeys(self.widths, 1.0)
+        for s in alphas:
+            m = self.widths[s][1]
+            fraction[s] = max(fused_count(m, problem.matched_alpha(s)), 1) / m
+        scaled = {s: c / (self.widths[s][1] * fraction[s]) for s, c in self.measured.items()}
+        return replace(problem, weights=self._weights.at(fraction), fixed_costs=scaled)
+
+    @cached_property
+    def _weights(self) -> WeightCosts:
+        rebasin = self.recipe.method == "permutation"
+        return WeightCosts(
+            self.ours,
+            self.theirs,
+            dict.fromkeys(self.widths, 1.0),
+            convention=self.recipe.convention,
+            normalise=not rebasin,
+            vectors=rebasin,
+        )

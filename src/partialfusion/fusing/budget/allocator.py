@@ -1,0 +1,73 @@
+"""From a budget to a size for every space, and back to whether a plan keeps within it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...errors import OptionError
+from ...kernels import Plan
+from ..align import Aligner
+from ..options import Recipe
+from ..pruning import UnionPruner
+from ..sources import Sources
+from .allocate import allocate
+from .budget import Budget
+from .paths import Path, coupling_paths, pruning_paths, support_of
+from .sizes import Sizes, Structure
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """Finds the size of every space within a budget.
+
+    Attributes:
+        paths: what every space loses at every size.
+        structure: counts results.
+        limits: the bounds.
+        target: the bounds that sizes are found for; tighter, where plans turn out larger than predicted.
+    """
+
+    paths: dict[str, Path]
+    structure: Structure
+    limits: Sizes
+    target: Sizes
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """The recipe with a size for every elastic space: alpha, or for one model what is kept."""
+        found = allocate(self.paths, self.structure, self.target)
+        return replace(recipe, keep=found) if recipe.keep is not None else replace(recipe, alpha=found)
+
+    def size(self, plan: Plan) -> Sizes:
+        return self.structure.sizes({space: support_of(plan[space].support()) for space in self.paths})
+
+    def holds(self, plan: Plan) -> bool:
+        """Whether a plan keeps within the budget."""
+        return self.size(plan).fits(self.limits)
+
+    def tighter(self, plan: Plan) -> Allocator:
+        """Aim lower by as much as a plan came out too large."""
+        excess = self.size(plan).used(self.limits)
+        target = Sizes(*(value / excess for value in (self.target.params, self.target.flops, self.target.channels)))
+        return replace(self, target=target)
+
+
+def allocator(
+    sources: Sources, aligner: Aligner, pruner: UnionPruner | None, recipe: Recipe, budget: Budget
+) -> Allocator:
+    """What is needed to spend a budget.
+
+    Args:
+        sources: the models.
+        aligner: says how they correspond.
+        pruner: reduces their union, for methods of generalised pruning.
+        recipe: everything but the size.
+        budget: the bounds.
+    """
+    if not recipe.partial:
+        raise OptionError(
+            f"method={recipe.method!r} fuses every channel: a budget is for methods that can leave some apart"
+        )
+    paths = coupling_paths(sources, aligner, recipe) if pruner is None else pruning_paths(pruner, recipe)
+    structure = Structure(sources.models[-1], sources.blueprint, sources.inputs, len(sources.models))
+    limits = budget.limits(structure.sizes({}))
+    return Allocator(paths, structure, limits, limits)

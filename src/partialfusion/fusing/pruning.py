@@ -1,0 +1,132 @@
+"""Generalised pruning: every space of the union, or of one model, reduced to the channels asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from ..core.progress import ProgressCallback, silent
+from ..features import Need, UnionFeatures, UnionSpace
+from ..features.moments import Moments
+from ..kernels import Choice, KernelPair, PlanTemplate
+from ..kernels.pair import reference_frames
+from .align import Aligner, Alignment
+from .methods import PruningMethod, Search
+from .options import Recipe
+from .sources import Sources
+
+
+class UnionPruner:
+    """Reduces the union of the models; what does not depend on sizes and shares is computed once.
+
+    Args:
+        sources: one or more models.
+        aligner: says how the models correspond.
+        recipe: features, site, norm and convention; sizes and shares play no part.
+        method: chooses what becomes of the channels.
+    """
+
+    def __init__(self, sources: Sources, aligner: Aligner, recipe: Recipe, method: PruningMethod) -> None:
+        self.sources, self.aligner, self.recipe, self.method = sources, aligner, recipe, method
+
+    def template(self, targets: Mapping[str, int], recipe: Recipe, progress: ProgressCallback = silent) -> PlanTemplate:
+        """Reduce every elastic space of the union.
+
+        Spaces that are only permutable keep their width: there, channels of the models are matched one to one.
+
+        Args:
+            targets: elastic space → channels in the result.
+            recipe: says the mix and the seed.
+            progress: called with the space at work and how far the search is.
+        """
+        widths, mix = self.sources.widths, recipe.mix
+        reduced = [s for s, k in targets.items() if k < sum(widths[s])]
+        if reduced and self._needs_activations:
+            progress("recording activations", 0.0)
+        alignments = self._alignments(reduced=bool(reduced))
+        search = Search(recipe.seed)
+        choices: dict[str, Choice] = {}
+        for space, per_model in widths.items():
+            if space not in reduced:
+                if space in targets or len(per_model) == 1:
+                    choices[space] = _everything(per_model, mix)
+                continue
+            search.on_progress = _report(progress, space, reduced)
+            choices[space] = self._chosen(space, targets[space], recipe, search)
+        couplings = {s: [a.couplings[s] for a in alignments] for s in widths}
+        return PlanTemplate(widths, couplings, choices, mix, recipe.convention)
+
+    def spaces(self, mix: Sequence[float]) -> dict[str, UnionSpace]:
+        """Elastic space → its channels in all models together, as a method sees them."""
+        return {name: self._union_space(name, mix) for name in self.sources.names("elastic")}
+
+    def unseen(self) -> list[str]:
+        """Elastic spaces that are to be compared by activations, of which the data shows none."""
+        if not self._needs_activations:
+            return []
+        return [s for s in self.sources.names("elastic") if s not in self._moments]
+
+    @property
+    def _needs_activations(self) -> bool:
+        return self.recipe.features != "weights" or self.method.needs_data
+
+    @property
+    def _moments(self) -> dict[str, list[Moments]]:
+        need = Need(self.recipe.site, within=self.recipe.features != "weights")
+        return self.sources.activations(need).union(self.recipe.site) if self._needs_activations else {}
+
+    def _chosen(self, space: str, k: int, recipe: Recipe, search: Search) -> Choice:
+        choice = self.method.choose(self._union_space(space, recipe.mix), k, search)
+        assert choice.targets == k, f"{self.method.name} gave {choice.targets} channels for {space} instead of {k}"
+        return choice
+
+    def _union_space(self, space: str, mix: Sequence[float]) -> UnionSpace:
+        widths = self.sources.widths[space]
+        masses = np.repeat(np.asarray(mix), widths)
+        return UnionSpace(space, masses, np.repeat(np.arange(len(widths)), widths), self.features)
+
+    @cached_property
+    def features(self) -> UnionFeatures:
+        """What is known of the channels of the union."""
+        self.sources.require_numbers()
+        frames = self._frames(self._alignments(reduced=True))
+        return UnionFeatures(self.sources.traced, frames, self._moments, self.recipe.features)
+
+    def _alignments(self, *, reduced: bool) -> list[Alignment]:
+        """How the models correspond, where that is needed: to compare their weights, to match spaces that keep their
+        width, and for the data-free normalisation rule. Without need, channel i stands for channel i."""
+        if len(self.sources.models) == 1:
+            return []
+        elastic = self.sources.names("elastic")
+        needed = bool(self.sources.names("permutable"))
+        if reduced:
+            analytic = self.recipe.norm == "analytic" and bool(self.sources.blueprint.norms)
+            by_weights = self.recipe.features != "activations" or bool(self.unseen())
+            needed = needed or analytic or by_weights
+        return self.aligner.align(dict.fromkeys(elastic, 0.0 if needed and reduced else 1.0))
+
+    def _frames(self, alignments: Sequence[Alignment]) -> list[dict[str, KernelPair]]:
+        """Per model, space → its kernel pair into the reference frame."""
+        frames = {
+            s: reference_frames([a.couplings[s] for a in alignments], self.recipe.convention, widths[-1])
+            for s, widths in self.sources.widths.items()
+        }
+        return [{s: pairs[m] for s, pairs in frames.items()} for m in range(len(self.sources.models))]
+
+
+def _everything(widths: Sequence[int], mix: Sequence[float]) -> Choice:
+    """All channels stay as they are."""
+    return Choice.of_labels(np.arange(sum(widths)), np.repeat(np.asarray(mix), widths))
+
+
+def _report(progress: ProgressCallback, space: str, reduced: Sequence[str]) -> Callable[[int, int], None]:
+    """Reports how far the search in one space is, as a fraction of all spaces."""
+    at = reduced.index(space)
+
+    def report(done: int, total: int) -> None:
+        progress(f"{space} ({at + 1} of {len(reduced)})", (at + done / max(total, 1)) / len(reduced))
+
+    report(0, 1)
+    return report

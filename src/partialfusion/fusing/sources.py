@@ -1,0 +1,103 @@
+"""The models of one fusion: their blueprints, and what is measured of them, once for everybody who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from torch import nn
+
+from ..blueprint import Blueprint
+from ..core.batches import Batches
+from ..errors import MismatchError, OptionError
+from ..features import Activations, Need, TracedModel
+from .conform import conformed
+
+
+class Sources:
+    """The models, and what is known of them.
+
+    Activations are recorded when they are first asked for, in one pass that serves all needs announced until then.
+
+    Args:
+        models: one or more models; the result has the class of the last one.
+        blueprint: the blueprint of the last model.
+        inputs: example inputs, to trace models of other widths.
+        batches: unlabelled data.
+        needs: what will be asked of the activations.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        blueprint: Blueprint,
+        inputs: tuple[Any, ...],
+        batches: Batches | None,
+        needs: Iterable[Need] = (),
+    ) -> None:
+        self.models = tuple(models)
+        self.blueprints = tuple(conformed(models, blueprint, inputs))
+        self.inputs, self.batches = inputs, batches
+        self.needs = set(needs)
+        self._activations: Activations | None = None
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """The blueprint of the last model."""
+        return self.blueprints[-1]
+
+    @cached_property
+    def traced(self) -> tuple[TracedModel, ...]:
+        """The models with their parameters; blueprints that are demoted later bind the same axes."""
+        return tuple(TracedModel.of(m, b) for m, b in zip(self.models, self.blueprints, strict=True))
+
+    def names(self, *kinds: str) -> list[str]:
+        """The spaces of some kinds, in the order of computation."""
+        return [s.name for s in self.blueprint if s.kind in kinds]
+
+    @cached_property
+    def widths(self) -> dict[str, list[int]]:
+        """Space → its channels in each model."""
+        return {s.name: [b[s.name].width for b in self.blueprints] for s in self.blueprint}
+
+    def demote(self, blueprint: Blueprint) -> None:
+        """Take the kinds of the spaces from a blueprint of the last model in which some were demoted."""
+        kinds = {s.name: (s.kind, s.reasons) for s in blueprint}
+        self.blueprints = tuple(
+            replace(b, spaces=tuple(replace(s, kind=kinds[s.name][0], reasons=kinds[s.name][1]) for s in b))
+            for b in self.blueprints
+        )
+
+    def activations(self, need: Need) -> Activations:
+        """What was measured on the data; recorded now where that was not done yet."""
+        covered = need in self.needs or Need(need.site, within=True) in self.needs
+        if self._activations is None or not covered:
+            self.needs.add(need)
+            self.require_numbers()
+            spaces = self.names("elastic", "permutable")
+            batches = self.batches if self.batches is not None else ()
+            self._activations = Activations.record(self.models, self.blueprints, batches, spaces, self.needs)
+        return self._activations
+
+    @property
+    def recorded(self) -> bool:
+        """Whether activations were asked for, and so recorded."""
+        return self._activations is not None
+
+    def require_numbers(self) -> None:
+        """Comparing channels needs numbers."""
+        if any(t.is_meta for source in self.traced for t in source.tensors.values()):
+            raise OptionError("the models have no numbers (meta device): only alpha=1 and method='average' need none")
+
+    def require_equal_widths(self, method: str) -> None:
+        """Some methods match channels one to one."""
+        last = self.traced[-1].tensors
+        for k, source in enumerate(self.traced[:-1]):
+            for name, tensor in source.tensors.items():
+                if tensor.shape != last[name].shape:
+                    raise MismatchError(
+                        f"{name} has shape {tuple(tensor.shape)} in models[{k}] and {tuple(last[name].shape)} in the "
+                        f"last model: method={method!r} needs equal widths; use method='ot' or 'partial-ot'"
+                    )
