@@ -1,4 +1,4 @@
-"""Cells: the independent pieces of a study, each known by its configuration alone."""
+"""Cells: the independent runs of a study, each identified by its configuration alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import platform
 import time
 import traceback
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -19,31 +19,36 @@ import torch
 
 from .errors import StudyError
 
+STORED_AS = "stored_as"
+
 
 class Cell(Protocol):
     """A frozen dataclass of plain values, and what it computes.
 
-    Plain are str, int, float, bool, None, tuples, and frozen dataclasses of plain values. The fields
-    decide the result: seeds are among them, and a version where the meaning of a cell may change. Class names are
-    unique among the cells of a store, and the processes that run a cell can import its class.
+    Plain values are str, int, float, bool, None, tuples, and frozen dataclasses of plain values. The fields determine
+    the result: seeds are among them, and a version where the meaning of a cell may change. Class names are unique among
+    the cells of a store, and worker processes can import the class.
+
+    Results are found by a hash of class names and field names. A class or a field that has been renamed keeps the name
+    its results are stored under: a class attribute `stored_as`, or `field(metadata={"stored_as": name})`.
     """
 
     def run(self) -> dict[str, Any]:
-        """Compute the result, of plain JSON values; the same fields, the same result."""
+        """Compute the result, a dictionary of plain JSON values; equal fields give equal results."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A result, and how it came about.
+    """A result and its provenance.
 
     Attributes:
-        kind: class name of the cell.
-        key: of the cell, see `key`.
-        config: its fields.
-        result: what it returned.
-        seconds: wall clock.
-        machine: processor, cores, system and version of torch.
-        when: date and time (UTC) of the end.
+        kind: the class name of the cell.
+        key: the hash of the cell, see `key`.
+        config: the fields of the cell.
+        result: what the cell returned.
+        seconds: wall-clock time of the run.
+        machine: processor, number of cores, system and version of torch.
+        when: date and time (UTC) at which the run ended.
     """
 
     kind: str
@@ -56,39 +61,45 @@ class Record:
 
 
 def kind(cell: object) -> str:
-    """Class name of a cell."""
-    return type(cell).__name__
+    """The class name under which a cell is stored."""
+    name: str = vars(type(cell)).get(STORED_AS, type(cell).__name__)  # not inherited: a subclass is another kind
+    return name
 
 
 def config(cell: object) -> dict[str, Any]:
     """The fields of a cell as JSON values.
 
-    A dataclass inside carries its own class name as "class", which no field can be called.
+    A nested dataclass has its class name as "class", which cannot be the name of a field.
     """
     if not is_dataclass(cell) or isinstance(cell, type):
-        raise StudyError(f"{cell!r} is no cell: a cell is an instance of a frozen dataclass with a method run")
-    return {f.name: plain(getattr(cell, f.name), f"{kind(cell)}.{f.name}") for f in fields(cell)}
+        raise StudyError(f"{cell!r} is not a cell: a cell is an instance of a frozen dataclass with a method run")
+    return {_name(f): plain(getattr(cell, f.name), f"{kind(cell)}.{f.name}") for f in fields(cell)}
+
+
+def _name(field: Field[Any]) -> str:
+    name: str = field.metadata.get(STORED_AS, field.name)
+    return name
 
 
 def key(cell: object) -> str:
-    """32 hexadecimal digits that depend on the class name and the fields alone, not on their order or the process."""
+    """32 hexadecimal digits that depend only on the class name and the fields, not on their order or the process."""
     return hashlib.sha256(text({"kind": kind(cell), "config": config(cell)}).encode()).hexdigest()[:32]
 
 
 def describe(cell: Cell) -> str:
-    """A cell as messages name it."""
+    """The cell in one line, for messages."""
     return f"{kind(cell)} {text(config(cell))}"
 
 
 def text(value: Any) -> str:
-    """JSON on one line, the same for the same value."""
+    """JSON on one line, the same for equal values."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
 def plain(value: Any, where: str) -> Any:
-    """A value as JSON gives it back: tuples become lists, dataclasses objects; `where` names it in errors."""
+    """A value as JSON returns it: tuples become lists, dataclasses become objects; errors name it by `where`."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise StudyError(f"{where} is {value}: only finite numbers can be stored, use None for what does not exist")
+        raise StudyError(f"{where} is {value}: only finite numbers can be stored, use None for a missing value")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -96,10 +107,10 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
         return {name: plain(v, f"{where}.{name}") for name, v in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"class": type(value).__name__} | config(value)
+        return {"class": kind(value)} | config(value)
     raise StudyError(
         f"{where} is of type {type(value).__name__}: use str, int, float, bool, None, lists, tuples and "
-        "dictionaries with str as keys (a tensor or array: .item() or .tolist())"
+        "dictionaries with str keys (for a tensor or an array: .item() or .tolist())"
     )
 
 
@@ -107,7 +118,7 @@ def compute(cell: Cell) -> Record:
     """Run a cell; called in the workers.
 
     Raises:
-        StudyError: whatever the cell raised, as text: not every exception can be sent to another process.
+        StudyError: whatever the cell raised, as text, because not every exception can be sent to another process.
     """
     started = time.perf_counter()
     try:
@@ -129,7 +140,7 @@ def cores() -> int:
 
 @cache
 def machine() -> dict[str, Any]:
-    """What a result was computed on, in short."""
+    """A short description of the machine that results are computed on."""
     found: dict[str, Any] = {"cpu": _processor(), "cores": cores()}
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
@@ -137,7 +148,7 @@ def machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Name of the processor where the system tells it."""
+    """The name of the processor, where the system provides it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

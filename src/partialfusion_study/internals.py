@@ -1,8 +1,8 @@
 """The library's internals that the study needs, for want of a public way; every other import is of public names."""
 
 # Types of the settings of pf.Cluster and pf.Magnitude.
-from partialfusion.fusing.pruning.methods import Importance as Importance
-from partialfusion.fusing.pruning.methods import Solver as Solver
+from partialfusion.fusing.methods import Importance as Importance
+from partialfusion.fusing.methods import Solver as Solver
 
 # A fusion of channel i with channel i at any alpha: timing needs its shapes, and a matching of the 16,000 channels of
 # the widest networks would take far longer than the timing. `pf.fuse(method="average")` isolates no channels.

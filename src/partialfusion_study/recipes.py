@@ -1,9 +1,13 @@
-"""What a trained network is made of: its architecture, the images it sees, the steps it takes."""
+"""Recipes of trained networks: the architecture, the training images and the hyperparameters.
+
+Recipes are part of the cells' configurations; `stored_as` gives the names that committed results and checkpoints are
+hashed under.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from .data import DataName
 
@@ -13,17 +17,20 @@ Schedule = Literal["constant", "one-cycle", "cosine", "halving"]
 
 
 @dataclass(frozen=True)
-class Share:
+class Subset:
     """Which of the training images a network sees.
 
     Attributes:
         data: the data set.
-        part: MNIST: "specialist" has all of one digit and a tenth of the others, "generalist" the other nine tenths of
-            the others, "all" everything. CIFAR-10: "even" has 4,600 images of each class of even number and 150 of each
-            odd one, "odd" the reverse, "all" everything but the 250 held-out images of each class.
-        seed: of the draw of MNIST's parts; the same seed makes parts that go together.
-        limit: at most so many images; None for all.
+        part: MNIST: "specialist" has all images of one digit and a tenth of the others, "generalist" has the other nine
+            tenths of the others, "all" has everything. CIFAR-10: "even" has 4,600 images of each class with an even
+            number and 150 of each other class, "odd" the reverse, "all" everything but the 250 held-out images of each
+            class.
+        seed: random seed of MNIST's parts; a specialist and a generalist with the same seed have no image in common.
+        limit: the maximal number of images; None for all.
     """
+
+    stored_as: ClassVar[str] = "Share"
 
     data: DataName
     part: Part = "all"
@@ -32,18 +39,21 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Course:
-    """The steps of a training, whatever is trained.
+class TrainingConfig:
+    """The hyperparameters of a training run.
 
     Attributes:
-        order: the seed of the order of the images and of their augmentation.
-        epochs, batch: how often the images are seen, and how many at once; a last smaller batch is left out.
-        adam: Adam instead of SGD with Nesterov momentum 0.9 (from 0.95 to 0.85 and back under "one-cycle").
-        rate: the learning rate; the largest one where it follows a schedule.
-        schedule: "halving" halves every 30 epochs.
+        order: random seed of the order of the images and of their augmentation.
+        epochs: number of passes over the images.
+        batch: batch size; a last, smaller batch is dropped.
+        adam: whether to use Adam instead of SGD with Nesterov momentum 0.9 (0.95 to 0.85 and back under "one-cycle").
+        rate: the learning rate; with a schedule, the largest one.
+        schedule: the learning rate schedule; "halving" halves the rate every 30 epochs.
         decay: weight decay.
-        augment: random crops (padding 4) and flips.
+        augment: whether images are randomly cropped (padding 4) and flipped.
     """
+
+    stored_as: ClassVar[str] = "Course"
 
     order: int
     epochs: int
@@ -56,56 +66,58 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Training:
-    """A network and how it is trained; equal recipes make equal networks.
+class Recipe:
+    """A network and how it is trained; equal recipes give equal networks.
 
     Attributes:
         network: the architecture.
-        width: of the hidden layers (mlp) or of the first block (vgg11, resnet18, where 64 is usual).
-        share: the training images.
-        start: the seed of the first weights.
-        course: the steps.
-        select: keep the epoch that is best on held-out training images, not the last one.
+        width: channels of the hidden layers (mlp) or of the first block (vgg11 and resnet18; 64 is standard).
+        subset: the training images.
+        start: random seed of the initial weights.
+        training: the hyperparameters.
+        select: whether to keep the epoch that is best on held-out training images instead of the last one.
     """
+
+    stored_as: ClassVar[str] = "Training"
 
     network: NetworkName
     width: int
-    share: Share
+    subset: Subset = field(metadata={"stored_as": "share"})
     start: int
-    course: Course
+    training: TrainingConfig = field(metadata={"stored_as": "course"})
     select: bool = False
 
     @property
     def name(self) -> str:
-        """A short name for people: the network, its width, the part of the data and the start."""
-        return f"{self.network}-w{self.width}-{self.share.part}{self.share.seed}-start{self.start}"
+        """A readable name: the network, its width, the part of the data and the seed of the initial weights."""
+        return f"{self.network}-w{self.width}-{self.subset.part}{self.subset.seed}-start{self.start}"
 
 
 @dataclass(frozen=True)
 class Pair:
     """The two networks that are fused: the paper's A and B."""
 
-    a: Training
-    b: Training
+    a: Recipe
+    b: Recipe
 
     @property
     def data(self) -> DataName:
-        return self.b.share.data
+        return self.b.subset.data
 
 
-def mlp_recipe(part: Part, seed: int, *, model: int, width: int = 100, epochs: int = 50) -> Training:
+def mlp_recipe(part: Part, seed: int, *, model: int, width: int = 100, epochs: int = 50) -> Recipe:
     """The paper's MLP on MNIST: three hidden layers, GELU, no biases, Adam at 1e-3 in batches of 64.
 
     Args:
-        part: of MNIST.
-        seed: of the pair.
-        model: 0 for A, 1 for B; the two differ in their starts and in the order of the images.
-        width: of the hidden layers.
-        epochs: 50; 5 in the table of capacities.
+        part: the part of MNIST that it sees.
+        seed: random seed of the pair.
+        model: 0 for A, 1 for B; the two differ in their initial weights and in the order of the images.
+        width: width of the hidden layers.
+        epochs: 50 in the paper, and 5 in its table of capacities.
     """
-    own = 2 * seed + model
-    course = Course(own, epochs, 64, True, 1e-3, "constant", 0.0, False)
-    return Training("mlp", width, Share("mnist", part, seed if part != "all" else 0), own, course)
+    start = 2 * seed + model
+    training = TrainingConfig(start, epochs, 64, True, 1e-3, "constant", 0.0, False)
+    return Recipe("mlp", width, Subset("mnist", part, seed if part != "all" else 0), start, training)
 
 
 def short_recipe(
@@ -118,6 +130,8 @@ def short_recipe(
     rate: float = 0.2,
     batch: int = 128,
     decay: float = 5e-4,
-) -> Training:
-    """A network of a quarter of the width on CIFAR-10 with a short one-cycle schedule, for two processor cores."""
-    return Training(network, 16, Share("cifar10", part), start, Course(order, epochs, batch, rate=rate, decay=decay))
+) -> Recipe:
+    """A network of a quarter of the standard width on CIFAR-10 with a short one-cycle schedule, for two CPU cores."""
+    return Recipe(
+        network, 16, Subset("cifar10", part), start, TrainingConfig(order, epochs, batch, rate=rate, decay=decay)
+    )

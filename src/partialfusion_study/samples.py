@@ -1,4 +1,4 @@
-"""Parts of the training data: who sees which images, and what is held out."""
+"""Subsets of the data: which network is trained on which images, and which images are held out."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ import torch
 from torch import Tensor
 
 from .data import DataName, Images, load
-from .recipes import Share
+from .recipes import Subset
 
-DIGIT = 4  # the specialist's, as in the paper
-HELD = 250  # images of each class of CIFAR-10 that no network is trained on
-HELD_SEED = 0  # one draw for all networks, so that what is held out from one is from all
-LARGE, SMALL = 4600, 150  # images of each class of CIFAR-10: of one's own classes, of the other model's
+DIGIT = 4  # the digit of the specialist, as in the paper
+HELD_OUT = 250  # images of each class of CIFAR-10 that no network is trained on
+HELD_OUT_SEED = 0  # one draw, so that the same images are held out from all networks
+LARGE, SMALL = 4600, 150  # images of each class of CIFAR-10: of a model's own classes, of the other model's
 CLASSES = 10
 
 
 @lru_cache(maxsize=8)
-def part(share: Share) -> Images:
-    """The images of a share, in a fixed order."""
-    train = load(share.data).train
-    index = _mnist(train.labels, share) if share.data == "mnist" else _cifar(train.labels, share)
-    if share.limit is not None:
-        index = index[torch.randperm(len(index), generator=_generator(share.seed))[: share.limit]]
+def part(subset: Subset) -> Images:
+    """The images of a subset, in a fixed order."""
+    train = load(subset.data).train
+    index = _mnist(train.labels, subset) if subset.data == "mnist" else _cifar(train.labels, subset)
+    if subset.limit is not None:
+        index = index[torch.randperm(len(index), generator=_generator(subset.seed))[: subset.limit]]
     return train[index]
 
 
 @lru_cache(maxsize=8)
 def sample(data: DataName, seed: int, count: int) -> Images:
-    """Training images to fine-tune, to calibrate or to choose on, as many of each class.
+    """Training images for fine-tuning, calibration or selection, the same number of each class.
 
-    Those of CIFAR-10 are among the held-out ones, which no network was trained on.
+    Those of CIFAR-10 are held-out images, on which no network was trained.
     """
     train = load(data).train
     index = torch.arange(len(train))
     if data == "cifar10":
-        index = torch.cat([i[:HELD] for i in _by_class(train.labels, HELD_SEED)])
+        index = torch.cat([i[:HELD_OUT] for i in _by_class(train.labels, HELD_OUT_SEED)])
     drawn = [i[: count // CLASSES] for i in _by_class(train.labels[index], seed)]
     return train[index[torch.cat(drawn)]]
 
 
-def unseen(data: DataName, count: int | None) -> Images:
+def evaluation_images(data: DataName, count: int | None) -> Images:
     """The test images, or the first few of them."""
     test = load(data).test
     return test if count is None else test[torch.arange(min(count, len(test)))]
 
 
-def _mnist(labels: Tensor, share: Share) -> Tensor:
-    special = (labels == DIGIT) | (torch.rand(len(labels), generator=_generator(share.seed)) < 0.1)
+def _mnist(labels: Tensor, subset: Subset) -> Tensor:
+    special = (labels == DIGIT) | (torch.rand(len(labels), generator=_generator(subset.seed)) < 0.1)
     chosen = {"all": torch.ones_like(special), "specialist": special, "generalist": ~special}
-    return torch.nonzero(chosen[share.part])[:, 0]
+    return torch.nonzero(chosen[subset.part])[:, 0]
 
 
-def _cifar(labels: Tensor, share: Share) -> Tensor:
+def _cifar(labels: Tensor, subset: Subset) -> Tensor:
     chosen = []
-    for k, index in enumerate(_by_class(labels, HELD_SEED)):
-        own, others = index[HELD : HELD + LARGE], index[max(HELD, len(index) - SMALL) :]
-        parts = {"all": index[HELD:], "even": others if k % 2 else own, "odd": own if k % 2 else others}
-        chosen.append(parts[share.part])
+    for k, index in enumerate(_by_class(labels, HELD_OUT_SEED)):
+        own, others = index[HELD_OUT : HELD_OUT + LARGE], index[max(HELD_OUT, len(index) - SMALL) :]
+        parts = {"all": index[HELD_OUT:], "even": others if k % 2 else own, "odd": own if k % 2 else others}
+        chosen.append(parts[subset.part])
     return torch.cat(chosen)
 
 

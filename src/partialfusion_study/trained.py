@@ -1,4 +1,4 @@
-"""Trained networks by their recipes: from the zoo of the checkout, from the cache, or trained now and kept."""
+"""Trained networks by recipe: from the zoo of the checkout, from the cache, or trained now and cached."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from partialfusion.io.files import SUFFIX, reading, replacing, write_tensors
 from .cell import config, key
 from .data import cache, normalised
 from .locks import held
-from .recipes import Training
+from .recipes import Recipe
 from .samples import part, sample
 from .training import build, device, train
 
 log = logging.getLogger(__name__)
 
-ZOO = Path(__file__).parents[2] / "zoo"  # of a checkout; an installed package has none
+ZOO = Path(__file__).parents[2] / "zoo"  # in a checkout; an installed package has none
 
 
 @lru_cache(maxsize=16)
-def trained(recipe: Training) -> nn.Module:
-    """The network of a recipe, in evaluation mode; it is shared within the process and must not be changed.
+def trained(recipe: Recipe) -> nn.Module:
+    """The network of a recipe, in evaluation mode; the whole process uses one instance, which must not be changed.
 
-    Checkpoints are kept in half precision, also those that are trained now: everyone measures the same networks,
-    whether they come from the zoo or from a training of one's own.
+    Checkpoints are stored in half precision, also those that are trained now: the networks are the same whether they
+    come from the zoo or have just been trained.
     """
     model = build(recipe)
     with reading(checkpoint(recipe)) as file:
@@ -40,37 +40,37 @@ def trained(recipe: Training) -> nn.Module:
 
 
 @lru_cache(maxsize=16)
-def blueprint(recipe: Training) -> pf.Blueprint:
+def blueprint(recipe: Recipe) -> pf.Blueprint:
     """The blueprint of a recipe's network, traced and checked once per process."""
     return pf.trace(trained(recipe), example(recipe))
 
 
-def example(recipe: Training) -> Tensor:
-    """Two images as the network takes them."""
-    return normalised(sample(recipe.share.data, 0, 20).images[:2]).to(device())
+def example(recipe: Recipe) -> Tensor:
+    """Two normalised images."""
+    return normalised(sample(recipe.subset.data, 0, 20).images[:2]).to(device())
 
 
-def checkpoint(recipe: Training) -> Path:
-    """The path of a recipe's checkpoint, trained now if there is none; one process trains, others wait for it."""
-    name, kept = file_name(recipe), cache.home() / "checkpoints"
-    found = next((path for folder in (ZOO, kept) if (path := folder / name).exists()), None)
+def checkpoint(recipe: Recipe) -> Path:
+    """The path of a recipe's checkpoint. Where there is none, one process trains the network and the others wait."""
+    name, cached = file_name(recipe), cache.home() / "checkpoints"
+    found = next((path for folder in (ZOO, cached) if (path := folder / name).exists()), None)
     if found is not None:
         return found
-    kept.mkdir(parents=True, exist_ok=True)
-    with held(kept / f".{name}.lock", wait=True):
-        if not (kept / name).exists():
+    cached.mkdir(parents=True, exist_ok=True)
+    with held(cached / f".{name}.lock", wait=True):
+        if not (cached / name).exists():
             log.info("training %s", recipe.name)
-            write(train(recipe, part(recipe.share)), recipe, kept / name)
-    return kept / name
+            write(train(recipe, part(recipe.subset)), recipe, cached / name)
+    return cached / name
 
 
-def file_name(recipe: Training) -> str:
-    """A name for people and the content hash."""
+def file_name(recipe: Recipe) -> str:
+    """The readable name of a recipe and its hash."""
     return f"{recipe.name}-{key(recipe)[:16]}{SUFFIX}"
 
 
-def write(model: nn.Module, recipe: Training, path: Path) -> None:
-    """Keep a trained network in half precision, with its recipe in the header."""
+def write(model: nn.Module, recipe: Recipe, path: Path) -> None:
+    """Store a trained network in half precision, with its recipe in the header."""
     state = {name: _half(tensor) for name, tensor in model.state_dict().items()}
     with replacing(path) as file:
         write_tensors(file, state, {"recipe": json.dumps(config(recipe), sort_keys=True)})

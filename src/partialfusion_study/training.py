@@ -1,4 +1,4 @@
-"""Training of the paper's networks from their recipes, and of whatever else by the same steps."""
+"""Training: the paper's networks from their recipes, and any other classifier of such images."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from torch import Tensor, nn
 
 from .data import Images, normalised
 from .networks import VGG11, ResNet18, mlp
-from .recipes import Course, Training
+from .recipes import Recipe, TrainingConfig
 from .samples import CLASSES, sample
 
 log = logging.getLogger(__name__)
 
 Scheduler = torch.optim.lr_scheduler.LRScheduler
-CHOOSING = 2500  # held-out images that an epoch is chosen on
+VALIDATION = 2500  # held-out images on which an epoch is selected
 
 
 def device() -> str:
-    """Where networks are trained and measured."""
+    """The device on which networks are trained and evaluated."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def build(recipe: Training) -> nn.Module:
-    """The network with its first weights; the global random state stays as it was."""
+def build(recipe: Recipe) -> nn.Module:
+    """The network with its initial weights; the global random state is left unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.start)
         if recipe.network == "mlp":
@@ -35,50 +35,54 @@ def build(recipe: Training) -> nn.Module:
         return (VGG11 if recipe.network == "vgg11" else ResNet18)(recipe.width)
 
 
-def train(recipe: Training, images: Images) -> nn.Module:
-    """The network of a recipe, trained on the images of its share."""
+def train(recipe: Recipe, images: Images) -> nn.Module:
+    """The network of a recipe, trained on the images of its subset."""
     best, kept = -1.0, None
 
     def after_epoch(epoch: int, loss: float) -> None:
         nonlocal best, kept
-        log.info("%s: epoch %d of %d, loss %.4f", recipe.name, epoch + 1, recipe.course.epochs, loss)
+        log.info("%s: epoch %d of %d, loss %.4f", recipe.name, epoch + 1, recipe.training.epochs, loss)
         if recipe.select:
-            found = accuracy(model, sample(recipe.share.data, recipe.share.seed, CHOOSING))
+            found = accuracy(model, sample(recipe.subset.data, recipe.subset.seed, VALIDATION))
             if found > best:
                 best, kept = found, copy.deepcopy(model.state_dict())
 
     model = build(recipe).to(device())
-    fit(model, images, recipe.course, after_epoch=after_epoch)
+    fit(model, images, recipe.training, after_epoch=after_epoch)
     if kept is not None:
         model.load_state_dict(kept)
     return model.cpu().eval()
 
 
 def fit(
-    model: nn.Module, images: Images, course: Course, *, after_epoch: Callable[[int, float], None] | None = None
+    model: nn.Module,
+    images: Images,
+    training: TrainingConfig,
+    *,
+    after_epoch: Callable[[int, float], None] | None = None,
 ) -> None:
     """Train a model in place on uint8 images, with cross entropy; it ends in evaluation mode.
 
     Args:
         model: any classifier of such images; it stays on its device.
-        images: what it learns.
-        course: the steps.
+        images: the training images.
+        training: the hyperparameters.
         after_epoch: called with the number of the epoch and its last loss.
     """
-    where, form = next(model.parameters()).device, _form(model)
-    x, y = normalised(images.images).to(where), images.labels.to(where)
-    model.to(memory_format=form)  # type: ignore[call-overload]
-    steps = len(images) // course.batch
-    optimiser = _optimiser(model, course)
-    scheduler = _scheduler(optimiser, course, steps)
-    generator = torch.Generator().manual_seed(course.order)
-    for epoch in range(course.epochs):
+    target, layout = next(model.parameters()).device, _memory_format(model)
+    x, y = normalised(images.images).to(target), images.labels.to(target)
+    model.to(memory_format=layout)  # type: ignore[call-overload]
+    steps = len(images) // training.batch
+    optimiser = _optimiser(model, training)
+    scheduler = _scheduler(optimiser, training, steps)
+    generator = torch.Generator().manual_seed(training.order)
+    for epoch in range(training.epochs):
         model.train()
         loss = torch.zeros(())
-        order = torch.randperm(len(x), generator=generator).to(where)
-        for index in order[: steps * course.batch].split(course.batch):
-            batch = augmented(x[index], generator) if course.augment else x[index]
-            loss = F.cross_entropy(model(batch.contiguous(memory_format=form)), y[index])
+        order = torch.randperm(len(x), generator=generator).to(target)
+        for index in order[: steps * training.batch].split(training.batch):
+            batch = augmented(x[index], generator) if training.augment else x[index]
+            loss = F.cross_entropy(model(batch.contiguous(memory_format=layout)), y[index])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -90,19 +94,19 @@ def fit(
     model.eval()
 
 
-def _optimiser(model: nn.Module, course: Course) -> torch.optim.Optimizer:
-    if course.adam:
-        return torch.optim.Adam(model.parameters(), course.rate, weight_decay=course.decay, fused=True)
-    return torch.optim.SGD(model.parameters(), course.rate, momentum=0.9, weight_decay=course.decay, nesterov=True)
+def _optimiser(model: nn.Module, training: TrainingConfig) -> torch.optim.Optimizer:
+    if training.adam:
+        return torch.optim.Adam(model.parameters(), training.rate, weight_decay=training.decay, fused=True)
+    return torch.optim.SGD(model.parameters(), training.rate, momentum=0.9, weight_decay=training.decay, nesterov=True)
 
 
-def _scheduler(optimiser: torch.optim.Optimizer, course: Course, steps: int) -> Scheduler | None:
-    total = max(1, course.epochs * steps)
-    if course.schedule == "one-cycle":
-        return torch.optim.lr_scheduler.OneCycleLR(optimiser, course.rate, total_steps=total)
-    if course.schedule == "cosine":
+def _scheduler(optimiser: torch.optim.Optimizer, training: TrainingConfig, steps: int) -> Scheduler | None:
+    total = max(1, training.epochs * steps)
+    if training.schedule == "one-cycle":
+        return torch.optim.lr_scheduler.OneCycleLR(optimiser, training.rate, total_steps=total)
+    if training.schedule == "cosine":
         return torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, total)
-    if course.schedule == "halving":
+    if training.schedule == "halving":
         return torch.optim.lr_scheduler.StepLR(optimiser, 30 * steps, 0.5)
     return None
 
@@ -122,27 +126,27 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def logits(model: nn.Module, images: Tensor, *, batch: int = 500) -> Tensor:
-    """What a model in evaluation mode says of uint8 images (n × c × h × w): (n × classes), on the CPU."""
-    where, form = next(model.parameters()).device, _form(model)
+    """The logits (n × classes) of uint8 images (n × c × h × w), computed in evaluation mode; on the CPU."""
+    target, layout = next(model.parameters()).device, _memory_format(model)
     model.eval()
-    return torch.cat([model(_input(x, where, form)).cpu() for x in images.split(batch)])
+    return torch.cat([model(_input(x, target, layout)).cpu() for x in images.split(batch)])
 
 
-def _input(images: Tensor, where: torch.device, form: torch.memory_format) -> Tensor:
-    return normalised(images).to(where).contiguous(memory_format=form)
+def _input(images: Tensor, target: torch.device, layout: torch.memory_format) -> Tensor:
+    return normalised(images).to(target).contiguous(memory_format=layout)
 
 
-def _form(model: nn.Module) -> torch.memory_format:
-    """How images lie in memory: the faster way for convolutions."""
+def _memory_format(model: nn.Module) -> torch.memory_format:
+    """The memory format of the images: the faster one for convolutions."""
     planar = any(p.dim() == 4 for p in model.parameters())
     return torch.channels_last if planar else torch.contiguous_format
 
 
 def accuracy(model: nn.Module, images: Images) -> float:
-    """In percent."""
+    """The accuracy of a classifier, in percent."""
     return percent(logits(model, images.images), images.labels)
 
 
-def percent(found: Tensor, labels: Tensor) -> float:
-    """The share of rows whose largest logit (n × classes) is the label's, in percent."""
-    return 100.0 * int((found.argmax(1) == labels).sum()) / len(labels)
+def percent(scores: Tensor, labels: Tensor) -> float:
+    """The percentage of rows of the logits (n × classes) whose maximum is at the label."""
+    return 100.0 * int((scores.argmax(1) == labels).sum()) / len(labels)

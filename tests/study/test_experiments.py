@@ -11,18 +11,20 @@ import torch
 import partialfusion as pf
 from partialfusion.errors import OptionError
 from partialfusion_study.cells import FineTune, Merge, Parents, Similarity
-from partialfusion_study.conduct import conduct, missing, store_of, write_pages
 from partialfusion_study.executors import executor
 from partialfusion_study.experiments import EXPERIMENTS, chosen
 from partialfusion_study.experiments.params import bounds
 from partialfusion_study.experiments.settings import mnist_pairs, resnet_pairs, split_resnet_pairs, vgg_pairs
-from partialfusion_study.recipes import Course
-from partialfusion_study.samples import unseen
+from partialfusion_study.methods import PARTIAL_OT
+from partialfusion_study.recipes import TrainingConfig
+from partialfusion_study.samples import evaluation_images
+from partialfusion_study.study import missing, run_study, store_of, write_pages
 from partialfusion_study.trained import trained
 from partialfusion_study.training import accuracy, logits, percent
-from partialfusion_study.ways import PARTIAL_OT
 
 pytestmark = pytest.mark.usefixtures("small_study")
+
+COMMITTED = store_of(Path(__file__).parents[2] / "docs/results")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -31,9 +33,9 @@ def test_quick(name: str, tmp_path: Path):
     experiment = EXPERIMENTS[name]
     store = store_of(tmp_path)
     with executor(0) as here:
-        done = conduct([experiment], "quick", store, here, progress=False)
-        again = conduct([experiment], "quick", store, here, progress=False)
-    assert done.cells.computed == len(set(experiment.grid("quick")))
+        done = run_study([experiment], "quick", store, here, progress=False)
+        again = run_study([experiment], "quick", store, here, progress=False)
+    assert done.cells.computed == len(set(experiment.cells("quick")))
     assert done.cells.failed == again.cells.computed == again.trainings.computed == 0
     assert missing(experiment, "quick", store) == 0
     written = write_pages([experiment], "quick", store, tmp_path)
@@ -50,22 +52,28 @@ def test_quick(name: str, tmp_path: Path):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_grids_of_every_scale_are_declared(name: str, scale):
     """The large scales are not run here; their cells must be distinct and name all their networks."""
-    cells = EXPERIMENTS[name].grid(scale)
+    cells = EXPERIMENTS[name].cells(scale)
     assert cells
     needed = {cell.recipe for cell in EXPERIMENTS[name].trainings(scale)}
     assert {recipe for cell in cells for recipe in getattr(cell, "needs", ())} == needed
 
 
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_committed_results_are_found(name: str):
+    """Results are found by a hash of class and field names: nothing is computed again because something was renamed."""
+    assert missing(EXPERIMENTS[name], "usual", COMMITTED) == 0
+
+
 def test_the_full_scale_is_the_papers():
     for pair in vgg_pairs("full"):
         assert pair.a.width == 64
-        assert (pair.a.course.epochs, pair.a.course.rate, pair.a.course.decay) == (300, 0.5, 5e-4)
+        assert (pair.a.training.epochs, pair.a.training.rate, pair.a.training.decay) == (300, 0.5, 5e-4)
         assert pair.a.select
-    good, hard = resnet_pairs("full")[0].b.course, resnet_pairs("full", hard=True)[0].b.course
+    good, hard = resnet_pairs("full")[0].b.training, resnet_pairs("full", hard=True)[0].b.training
     assert (good.epochs, good.batch, good.decay, good.schedule) == (200, 64, 5e-4, "cosine")
     assert (hard.epochs, hard.batch, hard.decay, hard.schedule) == (300, 256, 1e-4, "cosine")
     assert len(resnet_pairs("full")) == len(mnist_pairs(True, "usual")) == 5
-    assert {p.share.part for pair in split_resnet_pairs("full") for p in (pair.a, pair.b)} == {"even", "odd"}
+    assert {p.subset.part for pair in split_resnet_pairs("full") for p in (pair.a, pair.b)} == {"even", "odd"}
 
 
 def test_alpha_one_of_a_merge_is_the_ensemble():
@@ -75,7 +83,7 @@ def test_alpha_one_of_a_merge_is_the_ensemble():
     assert merged["accuracy"] == parents["ensemble"][0]
     assert parents["ensemble"][1] == parents["b"]
     assert merged["channels"] == 2.0
-    test = unseen("mnist", None)
+    test = evaluation_images("mnist", None)
     a, b = (logits(trained(m), test.images) for m in (pair.a, pair.b))
     assert parents["ensemble"][0] == percent(0.7 * a + 0.3 * b, test.labels)
 
@@ -85,7 +93,7 @@ def test_merge_is_what_fuse_gives():
     models = [trained(pair.a), trained(pair.b)]
     result = pf.fuse(models, torch.zeros(1, 1, 28, 28), alpha=0.5, mix=[0.7, 0.3], features="weights")
     found = Merge(pair, PARTIAL_OT, 0.5, 0.3).run()
-    assert found["accuracy"] == accuracy(result.model, unseen("mnist", None))
+    assert found["accuracy"] == accuracy(result.model, evaluation_images("mnist", None))
     assert found["parameters"] == result.count.effective
 
 
@@ -100,9 +108,9 @@ def test_fixed_spaces_stay_apart():
 def test_nothing_trained_on_measures_the_same():
     """No epochs: before and after agree, and widening by copies keeps the function."""
     pair = mnist_pairs(True, "quick")[0]
-    course = Course(0, 0, 64, True, 1e-3, "constant", 0.0, False)
-    fused = FineTune(pair, "fusion", 1.0, 0.5, PARTIAL_OT, 100, course, 0).run()
-    copies = FineTune(pair, "net2net", 0.5, 0.5, PARTIAL_OT, 100, course, 0, noise=0.0).run()
+    training = TrainingConfig(0, 0, 64, True, 1e-3, "constant", 0.0, False)
+    fused = FineTune(pair, "fusion", 1.0, 0.5, PARTIAL_OT, 100, training, 0).run()
+    copies = FineTune(pair, "net2net", 0.5, 0.5, PARTIAL_OT, 100, training, 0, noise=0.0).run()
     assert fused["before"] == fused["after"] == Parents(pair, (0.5,)).run()["ensemble"][0]
     assert copies["before"] == copies["after"] == Parents(pair, (0.5,)).run()["a"]
 
@@ -120,7 +128,7 @@ def test_distances_of_a_network_to_itself():
 def test_distances_are_those_of_activation_vectors():
     pair = mnist_pairs(False, "quick")[0]
     layer = Similarity(pair, 100, "pre").run()["layers"][0]
-    from partialfusion_study.ways import batches
+    from partialfusion_study.methods import batches
 
     x = torch.cat(list(batches("mnist", 0, 100))).flatten(1)
     a, b = (x @ trained(m)[1].weight.T for m in (pair.a, pair.b))

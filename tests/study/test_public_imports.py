@@ -28,7 +28,7 @@ MODULES = {
 }
 NAMES = {*pf.__all__, "__version__"}
 UNAVOIDABLE = {
-    "partialfusion.fusing.pruning.methods": {"Importance", "Solver"},
+    "partialfusion.fusing.methods": {"Importance", "Solver"},
     "partialfusion.kernels": {"Coupling", "merge"},
     "partialfusion.surgery": {"apply"},
 }

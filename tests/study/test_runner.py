@@ -10,14 +10,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from partialfusion.errors import OptionError
-from partialfusion_study.cell import compute, key
+from partialfusion_study.cell import compute, config, key, kind
 from partialfusion_study.errors import StudyError
 from partialfusion_study.executors import Inline
 from partialfusion_study.runner import executor, run
@@ -64,6 +64,29 @@ def test_the_key_is_of_the_content_alone() -> None:
     """Written down, so it holds in every process; the runs that are taken up below rely on it too."""
     content = '{"config": {"inner": {"class": "Inner", "width": 3}, "rate": 0.4, "steps": [1, 2]}, "kind": "Outer"}'
     assert key(Outer(inner=Inner(3), rate=0.4)) == hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Renamed:
+    stored_as: ClassVar[str] = "Outer"
+
+    speed: float = field(metadata={"stored_as": "rate"})
+    inner: Inner | Other
+    steps: tuple[int, ...] = (1, 2)
+
+    def run(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Derived(Renamed):
+    """A kind of its own."""
+
+
+def test_renamed_classes_and_fields_keep_their_key() -> None:
+    assert key(Renamed(0.4, Inner(3))) == key(Outer(0.4, Inner(3)))
+    assert config(Renamed(0.4, Renamed(1.0, Inner(3)))) == config(Outer(0.4, Outer(1.0, Inner(3))))  # type: ignore[arg-type]
+    assert kind(Derived(0.4, Inner(3))) == "Derived"
 
 
 def test_the_key_tells_everything_apart() -> None:

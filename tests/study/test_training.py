@@ -15,14 +15,14 @@ from partialfusion_study import trained as store
 from partialfusion_study.cell import key
 from partialfusion_study.data import DataSet, Images, load
 from partialfusion_study.experiments.settings import resnet_pairs, split_resnet_pairs, vgg_pairs
-from partialfusion_study.recipes import Course, Share, Training, mlp_recipe, short_recipe
-from partialfusion_study.samples import DIGIT, HELD, part, sample, unseen
+from partialfusion_study.recipes import Recipe, Subset, TrainingConfig, mlp_recipe, short_recipe
+from partialfusion_study.samples import DIGIT, HELD_OUT, evaluation_images, part, sample
 from partialfusion_study.trained import checkpoint, trained
 from partialfusion_study.training import accuracy, augmented, build, fit, train
 
 pytestmark = pytest.mark.usefixtures("small_study")
 
-TINY = Training("mlp", 8, Share("mnist"), 0, Course(0, 12, 32, True, 3e-3, "constant", 0.0, False))
+TINY = Recipe("mlp", 8, Subset("mnist"), 0, TrainingConfig(0, 12, 32, True, 3e-3, "constant", 0.0, False))
 
 
 def rows(images):
@@ -30,7 +30,7 @@ def rows(images):
 
 
 def test_specialist_and_generalist_share_out_the_images():
-    a, b = (part(Share("mnist", p, 3)) for p in ("specialist", "generalist"))
+    a, b = (part(Subset("mnist", p, 3)) for p in ("specialist", "generalist"))
     train_set = load("mnist").train
     assert len(a) + len(b) == len(train_set)
     assert rows(a) | rows(b) == rows(train_set)
@@ -39,14 +39,14 @@ def test_specialist_and_generalist_share_out_the_images():
     assert not (b.labels == DIGIT).any()
     others = (train_set.labels != DIGIT).sum()
     assert 0.05 < ((a.labels != DIGIT).sum() / others) < 0.15
-    assert rows(part(Share("mnist", "specialist", 4))) != rows(a)
+    assert rows(part(Subset("mnist", "specialist", 4))) != rows(a)
 
 
 @pytest.mark.parametrize("which", ["all", "even", "odd"])
 def test_held_out_images_of_cifar_are_in_no_training(which):
-    held = rows(sample("cifar10", 0, 10 * HELD))
-    assert len(held) == 10 * HELD
-    assert not held & rows(part(Share("cifar10", which)))
+    held = rows(sample("cifar10", 0, 10 * HELD_OUT))
+    assert len(held) == 10 * HELD_OUT
+    assert not held & rows(part(Subset("cifar10", which)))
     assert rows(sample("cifar10", 7, 100)) <= held
 
 
@@ -57,7 +57,7 @@ def test_parts_of_the_published_cifar(monkeypatch):
     train_set = Images(pixels, number % 10)
     monkeypatch.setattr(samples, "load", lambda name: DataSet(name, train_set, train_set))
     held = rows(sample("cifar10", 0, 2500))
-    everything, even, odd = (part(Share("cifar10", p)) for p in ("all", "even", "odd"))
+    everything, even, odd = (part(Subset("cifar10", p)) for p in ("all", "even", "odd"))
     assert len(held) == 2500
     assert torch.equal(even.labels.bincount(), torch.tensor([4600, 150] * 5))
     assert torch.equal(odd.labels.bincount(), torch.tensor([150, 4600] * 5))
@@ -69,25 +69,25 @@ def test_samples_have_as_many_of_each_class_and_depend_on_the_seed():
     few = sample("mnist", 0, 100)
     assert torch.equal(few.labels.bincount(), torch.full((10,), 10))
     assert rows(few) != rows(sample("mnist", 1, 100))
-    assert len(unseen("mnist", 50)) == 50
-    assert len(unseen("mnist", None)) == len(load("mnist").test)
+    assert len(evaluation_images("mnist", 50)) == 50
+    assert len(evaluation_images("mnist", None)) == len(load("mnist").test)
 
 
 def test_equal_recipes_make_equal_networks_and_leave_the_global_seed_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    one = train(TINY, part(TINY.share))
+    one = train(TINY, part(TINY.subset))
     assert torch.equal(torch.rand(3), expected)
-    two = train(TINY, part(TINY.share))
+    two = train(TINY, part(TINY.subset))
     for p, q in zip(one.parameters(), two.parameters(), strict=True):
         assert torch.equal(p, q)
-    other = train(replace(TINY, start=1), part(TINY.share))
+    other = train(replace(TINY, start=1), part(TINY.subset))
     assert not torch.equal(next(one.parameters()), next(other.parameters()))
 
 
 def test_training_learns():
-    assert accuracy(train(TINY, part(TINY.share)), unseen("mnist", None)) > 80
+    assert accuracy(train(TINY, part(TINY.subset)), evaluation_images("mnist", None)) > 80
 
 
 @pytest.mark.parametrize("schedule", ["constant", "one-cycle", "cosine", "halving"])
@@ -95,8 +95,8 @@ def test_every_schedule_runs(schedule):
     model = build(TINY)
     before = next(model.parameters()).clone()
     losses = []
-    course = Course(0, 2, 64, rate=0.01, schedule=schedule, augment=False)
-    fit(model, sample("mnist", 0, 200), course, after_epoch=lambda epoch, loss: losses.append((epoch, loss)))
+    training = TrainingConfig(0, 2, 64, rate=0.01, schedule=schedule, augment=False)
+    fit(model, sample("mnist", 0, 200), training, after_epoch=lambda epoch, loss: losses.append((epoch, loss)))
     assert [epoch for epoch, _ in losses] == [0, 1]
     assert not torch.equal(before, next(model.parameters()))
     assert not model.training
@@ -114,8 +114,8 @@ def test_an_epoch_is_chosen_on_held_out_images(monkeypatch):
         return next(found)
 
     monkeypatch.setattr(training, "accuracy", judged)
-    recipe = replace(TINY, course=replace(TINY.course, epochs=3), select=True)
-    model = train(recipe, part(TINY.share))
+    recipe = replace(TINY, training=replace(TINY.training, epochs=3), select=True)
+    model = train(recipe, part(TINY.subset))
     for p, q in zip(model.parameters(), kept[1], strict=True):
         assert torch.equal(p, q)
 
@@ -167,9 +167,9 @@ def test_whatever_matters_is_in_the_key():
     changed = [
         replace(recipe, width=8),
         replace(recipe, start=1),
-        replace(recipe, share=replace(recipe.share, part="even")),
-        replace(recipe, course=replace(recipe.course, order=1)),
-        replace(recipe, course=replace(recipe.course, decay=1e-4)),
+        replace(recipe, subset=replace(recipe.subset, part="even")),
+        replace(recipe, training=replace(recipe.training, order=1)),
+        replace(recipe, training=replace(recipe.training, decay=1e-4)),
         mlp_recipe("all", 0, model=0),
     ]
     assert len({key(r) for r in [recipe, *changed]}) == len(changed) + 1

@@ -1,15 +1,10 @@
-"""What experiments measure: each kind of cell is a frozen configuration and the pure function of it."""
+"""What experiments compute: each kind of cell is a frozen configuration and a pure function of it."""
 
 from .clocks import Clock
-from .clusters import Clusters
-from .compress import Compress
-from .counts import Counts
 from .finetune import FineTune
-from .merge import Merge, Parents
-from .mixed import Mixed
+from .pairs import Counts, Merge, Mixed, Parents, Spend
 from .similarity import Similarity
-from .spend import Spend
-from .train import Train
+from .single import Clusters, Compress, Train
 
 __all__ = [
     "Clock",

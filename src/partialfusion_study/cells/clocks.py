@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.blocks.turns import in_turns, medians
+from partialfusion.blocks.timing import interleaved_times, medians
 
 from ..internals import Coupling, apply, merge
 from ..networks import mlp
@@ -20,15 +20,15 @@ from ..networks import mlp
 
 @dataclass(frozen=True)
 class Clock:
-    """Time of one forward pass: a single MLP, two of them, and their fusion with zeros and in blocks.
+    """Time one forward pass: of a single MLP, of two, and of their fusion in dense and in block form.
 
-    Calls are made in turns, so that whatever else the machine does meets all of them; the result is of this machine.
+    Calls are interleaved, so that other work on the machine slows all of them alike. Times depend on the machine.
 
     Attributes:
-        width: of the three hidden layers.
-        alpha: isolated share.
-        batch: images at once.
-        seconds: spent on measuring.
+        width: width of the three hidden layers.
+        alpha: the isolated fraction of the channels.
+        batch: batch size.
+        seconds: time spent on measuring.
     """
 
     width: int
@@ -48,7 +48,7 @@ class Clock:
             "blocks": lambda: blocks(x),
         }
         with torch.no_grad():
-            times = in_turns(functions, seconds=self.seconds, most=sys.maxsize)
+            times = interleaved_times(functions, seconds=self.seconds, most=sys.maxsize)
         walls = {name: wall for name, (wall, _) in medians(times).items()}
         single = walls["single"]
         ratios = {name: round(wall / single, 4) for name, wall in walls.items()}
@@ -62,7 +62,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class IndexFused:
-    """A fusion whose matching nobody looked for: timing needs the shapes only."""
+    """A fusion without a matching: timing needs only the shapes."""
 
     model: nn.Module
     plan: pf.Plan
@@ -70,7 +70,7 @@ class IndexFused:
 
 
 def fused_by_index(models: Sequence[nn.Module], x: Tensor, alpha: float) -> IndexFused:
-    """Two models fused channel by channel: of every elastic space all but the first share alpha of the channels."""
+    """Two models fused channel by channel, except the first fraction alpha of the channels of every elastic space."""
     blueprint = pf.trace(models[-1], x, check=False)
     reductions = {}
     for space in blueprint:

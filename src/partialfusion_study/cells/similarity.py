@@ -1,4 +1,4 @@
-"""How far the channels of two networks are from each other and from their own kind."""
+"""Distances between channels, within a network and across two."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from torch import Tensor, nn
 import partialfusion as pf
 from partialfusion.core.literals import Site
 
-from ..recipes import Pair, Training
+from ..methods import batches
+from ..recipes import Pair, Recipe
 from ..trained import blueprint, trained
 from ..training import device
-from ..ways import batches
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """Distances of activation vectors in every space, to the nearest channel and on average, per channel.
+    """For every channel, the distance of its activation vector to the nearest one and the mean distance to all.
 
-    The vector of a neuron has one entry per image. That of a convolution's channel has one per image and position; its
-    distances are divided by the root of the number of positions.
+    The vector of a neuron has one entry per image. The vector of a convolution's channel has one per image and
+    position; its distances are divided by the square root of the number of positions.
 
     Attributes:
         pair: the networks.
-        images: training images.
-        site: activations "pre" or "post" the activation function.
-        seed: of the draw of the images.
+        images: the number of training images.
+        site: where activations are taken: "pre" or "post" the activation function.
+        seed: random seed of the images.
     """
 
     pair: Pair
@@ -38,7 +38,7 @@ class Similarity:
     seed: int = 0
 
     @property
-    def needs(self) -> tuple[Training, ...]:
+    def needs(self) -> tuple[Recipe, ...]:
         return self.pair.a, self.pair.b
 
     def run(self) -> dict[str, Any]:

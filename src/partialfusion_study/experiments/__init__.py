@@ -1,54 +1,73 @@
-"""The experiments: one file each, all of them declared as grids of cells."""
+"""The experiments: each is a list of cells and the report on their results."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Sequence
 
 from partialfusion.errors import OptionError
 
-from .experiment import Experiment, Told
+from . import (
+    aggregation,
+    budget,
+    capacity,
+    cluster_simple_visualization,
+    comp_support,
+    fixed_layers,
+    lambda_comparison,
+    main_result,
+    mix,
+    mlp_similarity,
+    params,
+    pruning,
+    random_widen,
+    retrain_results,
+    site,
+    vgg_similarity,
+    wallclock1,
+    zipitcomparison,
+)
+from .experiment import Experiment, Report
 from .settings import Scale
 
-MODULES = (
-    "main_result",
-    "comp_support",
-    "split_data",
-    "same_data_mnist",
-    "retrain_results",
-    "random_widen",
-    "capacity",
-    "zipitcomparison",
-    "cluster_simple_visualization",
-    "mlp_full",
-    "mlp_summary",
-    "mlp_histograms",
-    "params_t",
-    "params_p",
-    "wallclock1",
-    "same_data",
-    "pruning_vgg",
-    "fix_same_data",
-    "fixed_all",
-    "resnet_fusion",
-    "resnet_fusion_bad",
-    "lambda_comparison",
-    "vgg_full",
-    "vgg_summary",
-    "vgg_histograms",
-    "budget",
-    "mix",
-    "site",
-)
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (import_module(f"{__name__}.{module}").EXPERIMENT for module in MODULES)
+    for experiment in (
+        main_result.EXPERIMENT,
+        comp_support.EXPERIMENT,
+        aggregation.SPLIT_DATA,
+        aggregation.SAME_DATA_MNIST,
+        retrain_results.EXPERIMENT,
+        random_widen.EXPERIMENT,
+        capacity.EXPERIMENT,
+        zipitcomparison.EXPERIMENT,
+        cluster_simple_visualization.EXPERIMENT,
+        mlp_similarity.FULL,
+        mlp_similarity.SUMMARY,
+        mlp_similarity.HISTOGRAMS,
+        params.BOUNDS,
+        params.EXAMPLE,
+        wallclock1.EXPERIMENT,
+        aggregation.SAME_DATA,
+        pruning.EXPERIMENT,
+        fixed_layers.FIX_SAME_DATA,
+        fixed_layers.FIXED_ALL,
+        aggregation.RESNET_FUSION,
+        aggregation.RESNET_FUSION_BAD,
+        lambda_comparison.EXPERIMENT,
+        vgg_similarity.FULL,
+        vgg_similarity.SUMMARY,
+        vgg_similarity.HISTOGRAMS,
+        budget.EXPERIMENT,
+        mix.EXPERIMENT,
+        site.EXPERIMENT,
+    )
 }
 
-__all__ = ["EXPERIMENTS", "Experiment", "Scale", "Told", "chosen"]
+__all__ = ["EXPERIMENTS", "Experiment", "Report", "Scale", "chosen"]
 
 
-def chosen(names: tuple[str, ...] | list[str]) -> list[Experiment]:
-    """The experiments of these names; all of them where none is named."""
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """The experiments with these names; all of them where there are none."""
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
         raise OptionError(f"there is no experiment {unknown[0]!r}: choose among {', '.join(EXPERIMENTS)}")

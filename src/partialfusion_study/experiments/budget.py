@@ -1,4 +1,4 @@
-"""Our own: a budget against one alpha for all layers, and against the paper's three fixed ones, at the same size."""
+"""Our own experiment: a budget against one alpha for all layers, and against the paper's three fixed layers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from statistics import fmean
 
 from ..cell import Cell
 from ..cells import Merge, Spend
+from ..methods import ACTIVATIONS, PARTIAL_OT, REFIT, MethodConfig
 from ..recipes import Pair
 from ..report import Figure, Line, Panel, Row, Table, Value
-from ..ways import ACTIVATIONS, PARTIAL_OT, REFIT, Way
-from .experiment import Experiment, Results, Told
+from .experiment import Experiment, Report, Results
 from .fixed_layers import LAYERS
 from .grids import ACCURACY, EQUAL
-from .settings import Scale, mnist_pairs, scaled, tested, vgg_pairs
-from .words import setting
+from .settings import Scale, mnist_pairs, scaled, setting, tested, vgg_pairs
 
 SIZES = (0.2, 0.4, 0.6, 0.8)
-WAYS = {"weights": PARTIAL_OT, "activations": ACTIVATIONS, "weights, refitted": REFIT}
+METHODS = {"weights": PARTIAL_OT, "activations": ACTIVATIONS, "weights, refitted": REFIT}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Fusions of some pairs, and budgets of their sizes."""
+    """Fusions of some pairs, and fusions within budgets of the same sizes."""
 
     name: str
     title: str
@@ -37,44 +36,44 @@ class Comparison:
 
     def cells(self) -> list[Cell]:
         return [
-            kind(pair, scaled(way, self.scale), alpha, EQUAL, self.fixed, tested(self.scale))
+            kind(pair, scaled(config, self.scale), alpha, EQUAL, self.fixed, tested(self.scale))
             for pair in self.pairs
-            for way in WAYS.values()
+            for config in METHODS.values()
             for alpha in self.sizes
             for kind in (Merge, Spend)
         ]
 
     def found(
-        self, results: Results, kind: type[Merge] | type[Spend], way: Way, alpha: float, what: str
+        self, results: Results, kind: type[Merge] | type[Spend], config: MethodConfig, alpha: float, what: str
     ) -> list[float]:
-        made = scaled(way, self.scale)
+        made = scaled(config, self.scale)
         return [results(kind(pair, made, alpha, EQUAL, self.fixed, tested(self.scale)))[what] for pair in self.pairs]
 
     def table(self, results: Results) -> Table:
         against = f"{len(self.fixed)} fixed layers" if self.fixed else "one alpha for all"
         rows: list[Row] = []
-        for label, way in WAYS.items():
+        for label, config in METHODS.items():
             for kind, words in ((Merge, against), (Spend, "budget of the same size")):
-                values = [Value.of(self.found(results, kind, way, a, "accuracy")) for a in self.sizes]
+                values = [Value.of(self.found(results, kind, config, a, "accuracy")) for a in self.sizes]
                 rows.append((f"{label}: {words}", *values))
         sizes = [fmean(self.found(results, Merge, PARTIAL_OT, a, "ratio")) for a in self.sizes]
         columns = ("parameters of one model", *(f"{size:.2f}×" for size in sizes))
         return Table(self.name, f"{self.title}: accuracy (%)", columns, tuple(rows))
 
     def panel(self, results: Results, label: str) -> Panel:
-        xs = tuple(fmean(self.found(results, Merge, WAYS[label], a, "ratio")) for a in self.sizes)
+        xs = tuple(fmean(self.found(results, Merge, METHODS[label], a, "ratio")) for a in self.sizes)
         lines = [
-            Line(words, xs, tuple(fmean(self.found(results, kind, WAYS[label], a, "accuracy")) for a in self.sizes))
+            Line(words, xs, tuple(fmean(self.found(results, kind, METHODS[label], a, "accuracy")) for a in self.sizes))
             for kind, words in ((Merge, "as given"), (Spend, "budget of the same size"))
         ]
         return Panel(f"{self.title}, {label}", "parameters, relative to one model", ACCURACY, tuple(lines))
 
     def wins(self, results: Results) -> tuple[int, int, float]:
-        """How often the budget is ahead, of how many, and by how much on average."""
+        """In how many cases the budget is ahead, the number of cases, and the average difference."""
         gaps = [
-            fmean(self.found(results, Spend, way, a, "accuracy"))
-            - fmean(self.found(results, Merge, way, a, "accuracy"))
-            for way in WAYS.values()
+            fmean(self.found(results, Spend, config, a, "accuracy"))
+            - fmean(self.found(results, Merge, config, a, "accuracy"))
+            for config in METHODS.values()
             for a in self.sizes
         ]
         return sum(gap > 0 for gap in gaps), len(gaps), fmean(gaps)
@@ -89,25 +88,27 @@ def comparisons(scale: Scale) -> list[Comparison]:
     ]
 
 
-def grid(scale: Scale) -> list[Cell]:
+def cells(scale: Scale) -> list[Cell]:
     return [cell for comparison in comparisons(scale) for cell in comparison.cells()]
 
 
-def tell(scale: Scale, results: Results) -> Told:
+def report(scale: Scale, results: Results) -> Report:
     found = comparisons(scale)
     findings = []
-    for own in found:
-        ahead, of, gap = own.wins(results)
-        findings.append(f"{own.title}: ahead in {ahead} of {of} cases, by {gap:+.2f} points on average")
+    for comparison in found:
+        ahead, of, gap = comparison.wins(results)
+        findings.append(f"{comparison.title}: ahead in {ahead} of {of} cases, by {gap:+.2f} points on average")
     figures = tuple(
-        Figure(f"{own.name}-curves", own.title, tuple(own.panel(results, label) for label in WAYS)) for own in found
+        Figure(f"{c.name}-curves", c.title, tuple(c.panel(results, label) for label in METHODS)) for c in found
     )
     text = (
         f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Equal shares. A budget gives "
         "every layer the alpha that saves most of the matching cost for its parameters; it sees no labels and no test "
         "images."
     )
-    return Told("; ".join(findings) + ".", text, (*figures, *(own.table(results) for own in found)))
+    return Report("; ".join(findings) + ".", text, (*figures, *(comparison.table(results) for comparison in found)))
 
 
-EXPERIMENT = Experiment("budget", "Budgets against one alpha for all layers (ours)", (), "MNIST, CIFAR-10", grid, tell)
+EXPERIMENT = Experiment(
+    "budget", "Budgets against one alpha for all layers (ours)", (), "MNIST, CIFAR-10", cells, report
+)

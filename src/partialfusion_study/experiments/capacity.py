@@ -1,16 +1,15 @@
-"""How the width of MLPs decides what is lost by fusing them."""
+"""How much accuracy fusing MLPs costs, by their width."""
 
 from __future__ import annotations
 
 from statistics import fmean
 
 from ..cell import Cell
+from ..methods import AVERAGE, OURS_REFIT, PARTIAL_OT, REFIT
 from ..report import Figure, Line, Panel, Table, Value
-from ..ways import AVERAGE, OURS_REFIT, PARTIAL_OT, REFIT
-from .experiment import Experiment, Results, Told
+from .experiment import Experiment, Report, Results
 from .grids import ACCURACY, EQUAL, Grid
-from .settings import Scale, mnist_pairs
-from .words import setting
+from .settings import Scale, mnist_pairs, setting
 
 WIDTHS = (25, 50, 100, 200, 400)
 SIZES = (0.0, 0.2, 0.4, 0.5, 0.8, 1.0)
@@ -33,47 +32,47 @@ def widths(scale: Scale) -> tuple[int, ...]:
     return (8, 12) if scale == "quick" else WIDTHS
 
 
-def layout(scale: Scale, width: int) -> Grid:
+def make_grid(scale: Scale, width: int) -> Grid:
     pairs = mnist_pairs(False, scale, width=width, epochs=5)
     sizes = (0.0, 0.5, 1.0) if scale == "quick" else SIZES
     return Grid(pairs, {PARTIAL: PARTIAL_OT}, sizes, (EQUAL,), scale)
 
 
-def ours(own: Grid, label: str) -> list[Cell]:
-    """Our ways at one model's size."""
-    return [own.cell(pair, OURS[label], 0.0, EQUAL) for pair in own.pairs]
+def ours(grid: Grid, label: str) -> list[Cell]:
+    """Our methods at the size of one model."""
+    return [grid.cell(pair, OURS[label], 0.0, EQUAL) for pair in grid.pairs]
 
 
-def naive(own: Grid) -> list[Cell]:
-    return [own.cell(pair, AVERAGE, 0.0, EQUAL) for pair in own.pairs]
+def naive(grid: Grid) -> list[Cell]:
+    return [grid.cell(pair, AVERAGE, 0.0, EQUAL) for pair in grid.pairs]
 
 
-def grid(scale: Scale) -> list[Cell]:
-    layouts = [layout(scale, width) for width in widths(scale)]
-    return [cell for own in layouts for cell in _all(own)]
+def cells(scale: Scale) -> list[Cell]:
+    grids = [make_grid(scale, width) for width in widths(scale)]
+    return [cell for grid in grids for cell in _all(grid)]
 
 
-def _all(own: Grid) -> list[Cell]:
-    return [*own.cells(), *naive(own), *(cell for label in OURS for cell in ours(own, label))]
+def _all(grid: Grid) -> list[Cell]:
+    return [*grid.cells(), *naive(grid), *(cell for label in OURS for cell in ours(grid, label))]
 
 
-def tell(scale: Scale, results: Results) -> Told:
-    layouts = [layout(scale, width) for width in widths(scale)]
-    rows = [_row("model A", [[results(o.parents(p))["a"] for p in o.pairs] for o in layouts], "model A", scale)]
-    rows.append(_row("model B", [[results(o.parents(p))["b"] for p in o.pairs] for o in layouts], "model B", scale))
-    rows.append(_row(NAIVE, [[results(c)["accuracy"] for c in naive(o)] for o in layouts], NAIVE, scale))
-    for alpha in layouts[0].alphas:
-        found = [own.accuracies(results, PARTIAL, alpha, EQUAL) for own in layouts]
+def report(scale: Scale, results: Results) -> Report:
+    grids = [make_grid(scale, width) for width in widths(scale)]
+    rows = [_row("model A", [[results(o.parents(p))["a"] for p in o.pairs] for o in grids], "model A", scale)]
+    rows.append(_row("model B", [[results(o.parents(p))["b"] for p in o.pairs] for o in grids], "model B", scale))
+    rows.append(_row(NAIVE, [[results(c)["accuracy"] for c in naive(o)] for o in grids], NAIVE, scale))
+    for alpha in grids[0].alphas:
+        found = [grid.accuracies(results, PARTIAL, alpha, EQUAL) for grid in grids]
         rows.append(_row(f"α = {alpha:g}", found, alpha, scale))
     for label in OURS:
-        found = [[results(cell)["accuracy"] for cell in ours(own, label)] for own in layouts]
+        found = [[results(cell)["accuracy"] for cell in ours(grid, label)] for grid in grids]
         rows.append(_row(f"{label}, α = 0", found, None, scale))
     columns = ("", *(f"width {w}" for w in widths(scale)))
     table = Table("capacity", "Accuracy (%) at equal shares by width of the hidden layers", columns, tuple(rows))
-    return Told(
-        _finding(scale, layouts, results),
-        setting(scale, layouts[0].pairs, widths=widths(scale)),
-        (table, _figure(scale, layouts, results)),
+    return Report(
+        _finding(scale, grids, results),
+        setting(scale, grids[0].pairs, widths=widths(scale)),
+        (table, _figure(scale, grids, results)),
     )
 
 
@@ -83,37 +82,37 @@ def _row(label: str, found: list[list[float]], published: str | float | None, sc
     return (label, *(Value.of(f, paper=p) for f, p in zip(found, numbers, strict=True)))
 
 
-def _finding(scale: Scale, layouts: list[Grid], results: Results) -> str:
+def _finding(scale: Scale, grids: list[Grid], results: Results) -> str:
     if scale == "quick":
         return "Quick settings."
     apart = [
-        abs(fmean(own.accuracies(results, PARTIAL, alpha, EQUAL)) - PAPER[alpha][k])
-        for k, own in enumerate(layouts)
+        abs(fmean(grid.accuracies(results, PARTIAL, alpha, EQUAL)) - PAPER[alpha][k])
+        for k, grid in enumerate(grids)
         if WIDTHS[k] >= 100
-        for alpha in own.alphas
+        for alpha in grid.alphas
     ]
-    low = fmean(layouts[0].accuracies(results, PARTIAL, 0.0, EQUAL))
-    top = fmean(layouts[0].accuracies(results, PARTIAL, 1.0, EQUAL))
+    low = fmean(grids[0].accuracies(results, PARTIAL, 0.0, EQUAL))
+    top = fmean(grids[0].accuracies(results, PARTIAL, 1.0, EQUAL))
     return (
         f"From width 100 on, the fused networks are within {max(apart):.2f} points of the paper's. At width "
         f"{WIDTHS[0]} OT fusion has {low:.1f} % and the ensemble {top:.1f} %."
     )
 
 
-def _figure(scale: Scale, layouts: list[Grid], results: Results) -> Figure:
+def _figure(scale: Scale, grids: list[Grid], results: Results) -> Figure:
     xs = tuple(float(w) for w in widths(scale))
     lines = [
         Line(
             f"α = {alpha:g}",
             xs,
-            tuple(fmean(own.accuracies(results, PARTIAL, alpha, EQUAL)) for own in layouts),
+            tuple(fmean(grid.accuracies(results, PARTIAL, alpha, EQUAL)) for grid in grids),
             style="dashed" if alpha == 1 else "line",
             colour=alpha,
         )
-        for alpha in layouts[0].alphas
+        for alpha in grids[0].alphas
     ]
     panel = Panel("", "width of the hidden layers", ACCURACY, tuple(lines), log_x=True)
     return Figure("widths", "Partial fusion by width", (panel,))
 
 
-EXPERIMENT = Experiment("capacity", "Capacity: partial fusion by width", ("tab:capacity",), "MNIST", grid, tell)
+EXPERIMENT = Experiment("capacity", "Capacity: partial fusion by width", ("tab:capacity",), "MNIST", cells, report)

@@ -1,4 +1,4 @@
-"""Clustering algorithms: what they reach, and what it is worth in accuracy."""
+"""Clustering algorithms compared by cost and accuracy."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from statistics import fmean
 
 from ..cell import Cell
 from ..cells import Clusters
-from ..recipes import Training
+from ..methods import CLUSTER, MethodConfig
+from ..recipes import Recipe
 from ..report import Figure, Line, Panel, Table, Value
-from ..ways import CLUSTER, Way
-from .experiment import Experiment, Results, Told
+from .experiment import Experiment, Report, Results
 from .grids import ACCURACY
-from .settings import Scale, mnist_pairs, scaled, tested
-from .words import setting
+from .settings import Scale, mnist_pairs, scaled, setting, tested
 
 KEEP = 0.4
 GREEDY = "greedy Ward"
-WAYS: dict[str, Way] = {
+METHODS: dict[str, MethodConfig] = {
     GREEDY: replace(CLUSTER, solver="ward", restarts=None),
     "Lloyd, 10 starts": replace(CLUSTER, solver="lloyd", restarts=10),
     "Lloyd, 1000 starts": replace(CLUSTER, solver="lloyd", restarts=1000),
@@ -27,36 +26,36 @@ WAYS: dict[str, Way] = {
 }
 
 
-def models(scale: Scale) -> list[Training]:
+def models(scale: Scale) -> list[Recipe]:
     """Ten networks: both of every pair."""
     return [model for pair in mnist_pairs(False, scale) for model in (pair.a, pair.b)]
 
 
-def cell(model: Training, way: Way, scale: Scale) -> Clusters:
-    return Clusters(model, scaled(way, scale), KEEP, tested(scale))
+def cell(model: Recipe, config: MethodConfig, scale: Scale) -> Clusters:
+    return Clusters(model, scaled(config, scale), KEEP, tested(scale))
 
 
-def grid(scale: Scale) -> list[Cell]:
-    return [cell(model, way, scale) for model in models(scale) for way in WAYS.values()]
+def cells(scale: Scale) -> list[Cell]:
+    return [cell(model, config, scale) for model in models(scale) for config in METHODS.values()]
 
 
-def tell(scale: Scale, results: Results) -> Told:
-    found = {label: [results(cell(m, way, scale)) for m in models(scale)] for label, way in WAYS.items()}
+def report(scale: Scale, results: Results) -> Report:
+    found = {label: [results(cell(m, config, scale)) for m in models(scale)] for label, config in METHODS.items()}
     base = [f["cost"] for f in found[GREEDY]]
-    costs = {label: [f["cost"] / b for f, b in zip(own, base, strict=True)] for label, own in found.items()}
+    costs = {label: [f["cost"] / b for f, b in zip(runs, base, strict=True)] for label, runs in found.items()}
     lines = [
-        Line(label, (fmean(costs[label]),), (fmean(f["accuracy"] for f in own),), style="points")
-        for label, own in found.items()
+        Line(label, (fmean(costs[label]),), (fmean(f["accuracy"] for f in runs),), style="points")
+        for label, runs in found.items()
     ]
     panel = Panel("", "cost of the clustering, relative to greedy Ward", ACCURACY, tuple(lines))
     rows = tuple(
         (
             label,
             Value.of(costs[label], digits=4),
-            Value.of(f["accuracy"] for f in own),
-            Value.of((f["processor_seconds"] for f in own), digits=2),
+            Value.of(f["accuracy"] for f in runs),
+            Value.of((f["processor_seconds"] for f in runs), digits=2),
         )
-        for label, own in found.items()
+        for label, runs in found.items()
     )
     columns = ("algorithm", "relative cost", "accuracy (%)", "processor seconds")
     note = (
@@ -67,7 +66,7 @@ def tell(scale: Scale, results: Results) -> Told:
     lloyd = fmean(costs["Lloyd, 1000 starts"])
     finding = f"Lowest cost: {best}, {fmean(costs[best]):.4f} of greedy Ward's; Lloyd with 1000 starts {lloyd:.4f}."
     text = f"{setting(scale, mnist_pairs(False, scale))} Each network is pruned alone, by activations on 1,000 images."
-    return Told(finding, text, (Figure("cost-accuracy", "Clustering algorithms", (panel,)), table))
+    return Report(finding, text, (Figure("cost-accuracy", "Clustering algorithms", (panel,)), table))
 
 
 EXPERIMENT = Experiment(
@@ -75,6 +74,6 @@ EXPERIMENT = Experiment(
     "Clustering algorithms for generalised pruning",
     ("fig:cluster_simple_visualization",),
     "MNIST",
-    grid,
-    tell,
+    cells,
+    report,
 )

@@ -1,4 +1,4 @@
-"""An experiment: a grid of cells, and the chapter that is written of their results."""
+"""An experiment: cells, and the chapter that reports their results."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from ..cell import Cell
 from ..cells import Train
-from ..recipes import Training
+from ..recipes import Recipe
 from ..report import Chapter, Figure, Table
 from .settings import Scale, tested
 
-Results = Callable[[Cell], dict[str, Any]]  # what is stored of a cell
+Results = Callable[[Cell], dict[str, Any]]  # the stored result of a cell
 Part = Table | Figure
 
 
 @dataclass(frozen=True)
-class Told:
-    """What an experiment found: a sentence for the index, the text and the parts of its chapter."""
+class Report:
+    """The report of an experiment: a sentence for the index, the text and the parts of its chapter."""
 
     finding: str
     text: str
@@ -27,32 +27,32 @@ class Told:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment of the paper, or of our own.
+    """One experiment of the paper, or one of our own.
 
     Attributes:
-        name: in `study list`; the paper's label where it has one.
-        title: in words.
-        labels: the paper's tables and figures that it answers.
-        data: "MNIST", "CIFAR-10" or both.
-        grid: scale → the cells, all independent of each other.
-        tell: the results of those cells → what was found.
+        name: the name in `study list`; the paper's label where it has one.
+        title: a title for people.
+        labels: labels of the paper's tables and figures that it reproduces.
+        data: the data sets: "MNIST", "CIFAR-10" or both.
+        cells: scale → the cells, all independent of each other.
+        report: scale and results of those cells → the report.
     """
 
     name: str
     title: str
     labels: tuple[str, ...]
     data: str
-    grid: Callable[[Scale], Sequence[Cell]]
-    tell: Callable[[Scale, Results], Told]
+    cells: Callable[[Scale], Sequence[Cell]]
+    report: Callable[[Scale, Results], Report]
 
     def trainings(self, scale: Scale) -> list[Train]:
-        """The networks that the cells need, each once; they are trained before the cells run."""
-        needed: dict[Training, None] = {}
-        for cell in self.grid(scale):
+        """The networks that the cells need, without repetition; they are trained before the cells run."""
+        needed: dict[Recipe, None] = {}
+        for cell in self.cells(scale):
             needed |= dict.fromkeys(getattr(cell, "needs", ()))
         return [Train(recipe, tested(scale)) for recipe in needed]
 
     def chapter(self, scale: Scale, results: Results) -> tuple[str, Chapter]:
         """The finding, and the chapter."""
-        told = self.tell(scale, results)
-        return told.finding, Chapter(self.name, self.title, self.labels, told.text, told.parts)
+        found = self.report(scale, results)
+        return found.finding, Chapter(self.name, self.title, self.labels, found.text, found.parts)

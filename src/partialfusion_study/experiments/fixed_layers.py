@@ -1,19 +1,19 @@
-"""VGG-11 with some layers left apart: accuracy against the channels of the whole."""
+"""VGG-11 with one, two or three layers left isolated and the rest merged: accuracy against the channels."""
 
 from __future__ import annotations
 
 from statistics import fmean
 
 from ..cell import Cell
-from ..report import Line, Panel
-from ..ways import CLUSTER_POST, PARTIAL_OT, PRUNING, REFIT
-from .experiment import Results
+from ..methods import CLUSTER_POST, PARTIAL_OT, PRUNING, REFIT
+from ..report import Figure, Line, Panel, Row, Table, Value
+from .experiment import Experiment, Report, Results
 from .grids import ACCURACY, EQUAL, Grid
-from .settings import Scale, alphas, vgg_pairs
+from .settings import Scale, alphas, setting, vgg_pairs
 
 CHANNELS = "channels, relative to one model"
 LAYERS = ("features.3", "features.6", "features.8")  # the paper's layers 2, 3 and 4
-WAYS = {
+METHODS = {
     "partial OT fusion": PARTIAL_OT,
     "clustering": CLUSTER_POST,
     "unstructured pruning": PRUNING,
@@ -21,29 +21,33 @@ WAYS = {
 }
 
 
-def layout(scale: Scale, fixed: int) -> Grid:
-    return Grid(vgg_pairs(scale), WAYS, alphas(scale, coarse=True), (EQUAL,), scale, fixed=LAYERS[:fixed])
+def make_grid(scale: Scale, fixed: int) -> Grid:
+    return Grid(vgg_pairs(scale), METHODS, alphas(scale, coarse=True), (EQUAL,), scale, fixed=LAYERS[:fixed])
 
 
-def grid(scale: Scale, *counts: int) -> list[Cell]:
-    return [cell for count in counts for cell in layout(scale, count).cells()]
+def cells(scale: Scale) -> list[Cell]:
+    return [cell for count in range(4) for cell in make_grid(scale, count).cells()]
+
+
+def cells_of_three(scale: Scale) -> list[Cell]:
+    return make_grid(scale, 3).cells()
 
 
 def line(scale: Scale, results: Results, label: str, fixed: int, name: str) -> Line:
     """Accuracy at equal shares against the channels, up to the ensemble."""
-    own = layout(scale, fixed)
+    grid = make_grid(scale, fixed)
     xs = [
-        fmean(f["channels"] for f in own.found(results, label, alpha, EQUAL)) if alpha < 1 else 2.0
-        for alpha in own.alphas
+        fmean(f["channels"] for f in grid.found(results, label, alpha, EQUAL)) if alpha < 1 else 2.0
+        for alpha in grid.alphas
     ]
-    ys = [fmean(own.accuracies(results, label, alpha, EQUAL)) for alpha in own.alphas]
+    ys = [fmean(grid.accuracies(results, label, alpha, EQUAL)) for alpha in grid.alphas]
     return Line(name, tuple(xs), tuple(ys))
 
 
 def level(scale: Scale, results: Results) -> Line:
     """The better of the two networks."""
-    own = layout(scale, 3)
-    best = fmean(max(results(own.parents(pair))["a"], results(own.parents(pair))["b"]) for pair in own.pairs)
+    grid = make_grid(scale, 3)
+    best = fmean(max(results(grid.parents(pair))["a"], results(grid.parents(pair))["b"]) for pair in grid.pairs)
     return Line("better single network", (1.0,), (best,), style="dotted")
 
 
@@ -51,3 +55,58 @@ def panel(scale: Scale, results: Results, label: str) -> Panel:
     """A line per number of fixed layers."""
     lines = [line(scale, results, label, k, f"{k} fixed" if k else "none fixed") for k in range(4)]
     return Panel(label, CHANNELS, ACCURACY, (*lines, level(scale, results)))
+
+
+def report(scale: Scale, results: Results) -> Report:
+    figure = Figure(
+        "panels", "Some layers left apart", tuple(panel(scale, results, label) for label in METHODS), columns=2
+    )
+    rows: list[Row] = []
+    for count in range(4):
+        grid = make_grid(scale, count)
+        for label in METHODS:
+            values = [Value.of(grid.accuracies(results, label, a, EQUAL)) for a in grid.alphas]
+            rows.append((f"{count}", label, *values))
+    columns = ("fixed", "way", *(f"α = {a:g}" for a in make_grid(scale, 0).alphas))
+    table = Table(
+        "fixed", "Accuracy (%) at equal shares; alpha is of the layers that are not fixed", columns, tuple(rows)
+    )
+    gains = {
+        label: fmean(
+            fmean(make_grid(scale, 3).accuracies(results, label, a, EQUAL))
+            - fmean(make_grid(scale, 0).accuracies(results, label, a, EQUAL))
+            for a in make_grid(scale, 0).alphas
+            if a < 1
+        )
+        for label in METHODS
+    }
+    listed = ", ".join(f"{label} {gain:+.1f}" for label, gain in gains.items())
+    finding = f"Three fixed layers against none, mean over alpha below 1, in points: {listed}."
+    text = (
+        f"{setting(scale, vgg_pairs(scale))} Fixed are {', '.join(LAYERS)}, in this order: the paper's layers 2, 3, 4."
+    )
+    return Report(finding, text, (figure, table))
+
+
+def report_of_three(scale: Scale, results: Results) -> Report:
+    lines = [line(scale, results, label, 3, label) for label in METHODS]
+    single = level(scale, results)
+    whole = Panel("three layers fixed", CHANNELS, ACCURACY, (*lines, single))
+    points = list(zip(lines[0].x, lines[0].y, strict=True))
+    above = next((x for k, (x, _) in enumerate(points) if all(y > single.y[0] for _, y in points[k:])), None)
+    where = f"from {above:.2f}× the channels on" if above is not None else "at no size"
+    finding = f"Partial OT fusion is above the better single network {where} (paper: from 1.38×)."
+    return Report(finding, setting(scale, vgg_pairs(scale)), (Figure("all", "Three layers left apart", (whole,)),))
+
+
+FIX_SAME_DATA = Experiment(
+    "fix_same_data", "VGG-11 with fixed layers", ("fig:fix_same_data",), "CIFAR-10", cells, report
+)
+FIXED_ALL = Experiment(
+    "fixed_all",
+    "All ways with three fixed layers",
+    ("fig:fixed_all",),
+    "CIFAR-10",
+    cells_of_three,
+    report_of_three,
+)

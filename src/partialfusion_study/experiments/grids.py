@@ -1,4 +1,4 @@
-"""The grid most experiments share: pairs × ways × alphas × interpolation factors, drawn as the paper draws it."""
+"""The grid of most experiments: pairs × methods × alphas × shares, drawn as in the paper."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from ..cell import Cell
 from ..cells import Merge, Parents
+from ..methods import MethodConfig
 from ..recipes import Pair
 from ..report import Figure, Line, Panel, Row, Table, Value
-from ..ways import Way
 from .experiment import Results
 from .settings import Scale, scaled, tested
 
@@ -22,43 +22,43 @@ EQUAL = 0.5
 
 @dataclass(frozen=True)
 class Grid:
-    """Merged pairs at every alpha and share. At alpha=1 they are the ensemble, which the parents alone give.
+    """Pairs merged at every alpha and share. At alpha=1 this is the ensemble, which is computed from the parents.
 
     Attributes:
-        pairs: of networks.
-        ways: label → how they are merged.
-        alphas: sizes.
-        shares: of model B.
-        scale: of the study.
-        fixed: spaces that stay apart.
-        midway: label → further ways, measured at equal shares only.
+        pairs: pairs of networks.
+        methods: label → how they are merged.
+        alphas: the sizes.
+        shares: shares of model B.
+        scale: the scale of the study.
+        fixed: spaces that stay isolated.
+        equal_only: label → further methods, which are evaluated only at equal shares.
     """
 
     pairs: Sequence[Pair]
-    ways: Mapping[str, Way]
+    methods: Mapping[str, MethodConfig]
     alphas: Sequence[float]
     shares: Sequence[float]
     scale: Scale
     fixed: tuple[str, ...] = ()
-    midway: Mapping[str, Way] = field(default_factory=dict)
+    equal_only: Mapping[str, MethodConfig] = field(default_factory=dict)
 
     @property
-    def all_ways(self) -> dict[str, Way]:
-        return {**self.ways, **self.midway}
+    def all_methods(self) -> dict[str, MethodConfig]:
+        return {**self.methods, **self.equal_only}
 
     def cells(self) -> list[Cell]:
         merges = [
-            self.cell(pair, way, alpha, share)
+            self.cell(pair, config, alpha, share)
             for pair in self.pairs
-            for label, way in self.all_ways.items()
+            for label, config in self.all_methods.items()
             for alpha in self.alphas
-            for share in (self.shares if label in self.ways else (EQUAL,))
+            for share in (self.shares if label in self.methods else (EQUAL,))
             if alpha < 1
         ]
         return [*(self.parents(pair) for pair in self.pairs), *merges]
 
-    def cell(self, pair: Pair, way: Way, alpha: float, share: float) -> Merge:
-        return Merge(pair, scaled(way, self.scale), alpha, share, self.fixed, tested(self.scale))
+    def cell(self, pair: Pair, config: MethodConfig, alpha: float, share: float) -> Merge:
+        return Merge(pair, scaled(config, self.scale), alpha, share, self.fixed, tested(self.scale))
 
     def parents(self, pair: Pair) -> Parents:
         return Parents(pair, tuple(self.shares), tested(self.scale))
@@ -71,10 +71,10 @@ class Grid:
         return [found["accuracy"] for found in self.found(results, label, alpha, share)]
 
     def found(self, results: Results, label: str, alpha: float, share: float) -> list[dict[str, Any]]:
-        return [results(self.cell(pair, self.all_ways[label], alpha, share)) for pair in self.pairs]
+        return [results(self.cell(pair, self.all_methods[label], alpha, share)) for pair in self.pairs]
 
     def panel(self, results: Results, label: str, *, title: str | None = None) -> Panel:
-        """Accuracy against the share of B, a line per alpha."""
+        """Accuracy against the share of B, with a line for each alpha."""
         lines = [self.line(results, label, alpha, f"α = {alpha:g}", colour=alpha) for alpha in self.alphas]
         return Panel(title or label, FACTOR, ACCURACY, tuple(lines))
 
@@ -83,39 +83,39 @@ class Grid:
         return Line(name, tuple(self.shares), ys, style="dashed" if alpha == 1 else "line", colour=colour)
 
     def figures(self, results: Results, title: str) -> tuple[Figure, Figure]:
-        """A panel per way against the share, and all ways at equal shares against alpha."""
-        panels = tuple(self.panel(results, label) for label in self.ways)
+        """A panel for each method against the share, and all methods at equal shares against alpha."""
+        panels = tuple(self.panel(results, label) for label in self.methods)
         equal = Figure("equal-shares", f"{title}: equal shares", (self.compared(results),))
         return Figure("curves", f"{title}: all shares", panels), equal
 
     def compared(self, results: Results) -> Panel:
-        """Accuracy at equal shares against alpha, a line per way."""
+        """Accuracy at equal shares against alpha, with a line for each method."""
         xs = tuple(self.alphas)
         lines = [
             Line(label, xs, tuple(fmean(self.accuracies(results, label, a, EQUAL)) for a in xs))
-            for label in self.all_ways
+            for label in self.all_methods
         ]
         return Panel("", "α", ACCURACY, tuple(lines))
 
     def table(self, results: Results, name: str, title: str, *, note: str = "") -> Table:
-        """A row per way, a column per alpha, at equal shares."""
+        """Accuracy at equal shares, with a row for each method and a column for each alpha."""
         rows: list[Row] = [
             (label, *(Value.of(self.accuracies(results, label, alpha, EQUAL)) for alpha in self.alphas))
-            for label in self.all_ways
+            for label in self.all_methods
         ]
         return Table(name, title, ("", *(f"α = {a:g}" for a in self.alphas)), tuple(rows), note)
 
     def overall(self, results: Results) -> str:
-        """The mean of every way over all sizes and shares strictly between the ends, as a sentence."""
+        """A sentence with the mean of every method over all sizes and all shares strictly between 0 and 1."""
         between = [(a, s) for a in self.alphas if a < 1 for s in self.shares if 0 < s < 1]
         listed = ", ".join(
             f"{label} {fmean(fmean(self.accuracies(results, label, a, s)) for a, s in between):.2f} %"
-            for label in self.ways
+            for label in self.methods
         )
         return f"Mean over sizes and shares between the ends: {listed}."
 
     def reference(self, results: Results) -> Table:
-        """The parents alone."""
+        """The networks alone."""
         found = [results(self.parents(pair)) for pair in self.pairs]
         values = tuple(Value.of(f[name] for f in found) for name in ("a", "b"))
         return Table("parents", "The networks alone, accuracy (%)", ("model A", "model B"), (values,))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from statistics import fmean
 
 from ..cell import Cell
-from .experiment import Experiment, Results, Told
-from .settings import Scale
+from .experiment import Experiment, Report, Results
+from .settings import Scale, setting
 from .tuning import Tuning, resnets
-from .words import setting
 
 PAPER = {
     0.1: {
@@ -22,18 +21,18 @@ PAPER = {
 }
 
 
-SHARES = {0.1: 0.9, 0.5: 0.5}  # λ of this table is the share of A, as in the paper's equation → the share of B
+SHARES = {0.1: 0.9, 0.5: 0.5}  # λ, which is the share of A here as in the paper's equation → the share of B
 
 
-def grid(scale: Scale) -> list[Cell]:
-    own = resnets(scale)
-    return [cell for share in SHARES.values() for cell in own.cells("fusion", share)] + own.parents()
+def cells(scale: Scale) -> list[Cell]:
+    tuning = resnets(scale)
+    return [cell for share in SHARES.values() for cell in tuning.cells("fusion", share)] + tuning.parents()
 
 
-def tell(scale: Scale, results: Results) -> Told:
-    own = resnets(scale)
+def report(scale: Scale, results: Results) -> Report:
+    tuning = resnets(scale)
     rows = [
-        own.row(
+        tuning.row(
             results,
             f"λ = {share:g}, {'fused' if what == 'before' else 'fine-tuned'}",
             "fusion",
@@ -45,25 +44,27 @@ def tell(scale: Scale, results: Results) -> Told:
         for what in ("before", "after")
     ]
     better = {
-        what: [a for a in own.alphas if _mean(own, results, a, 0.5, what) > _mean(own, results, a, 0.9, what)]
+        what: [a for a in tuning.alphas if _mean(tuning, results, a, 0.5, what) > _mean(tuning, results, a, 0.9, what)]
         for what in ("before", "after")
     }
     listed = {what: ", ".join(f"{a:g}" for a in found) or "none" for what, found in better.items()}
     finding = (
         f"λ = 0.5 is above 0.1 before fine-tuning at alpha {listed['before']}; after it at alpha {listed['after']}."
     )
-    table = own.table("lambda", "ResNet-18 on split CIFAR-10, accuracy (%)", rows, own.note(results, "79.8 / 76.7"))
+    table = tuning.table(
+        "lambda", "ResNet-18 on split CIFAR-10, accuracy (%)", rows, tuning.note(results, "79.8 / 76.7")
+    )
     text = (
-        f"{setting(scale, own.pairs)} λ is the share of model A here: with λ = 0.1 the ensemble of the paper has "
+        f"{setting(scale, tuning.pairs)} λ is the share of model A here: with λ = 0.1 the ensemble of the paper has "
         "79.1 %, near B alone."
     )
-    return Told(finding, text, (table,))
+    return Report(finding, text, (table,))
 
 
-def _mean(own: Tuning, results: Results, alpha: float, share: float, what: str) -> float:
-    return fmean(results(own.cell(k, "fusion", alpha, share))[what] for k in range(len(own.pairs)))
+def _mean(tuning: Tuning, results: Results, alpha: float, share: float, what: str) -> float:
+    return fmean(results(tuning.cell(k, "fusion", alpha, share))[what] for k in range(len(tuning.pairs)))
 
 
 EXPERIMENT = Experiment(
-    "lambda-comparison", "The choice of λ and fine-tuning", ("tab:lambda-comparison",), "CIFAR-10", grid, tell
+    "lambda-comparison", "The choice of λ and fine-tuning", ("tab:lambda-comparison",), "CIFAR-10", cells, report
 )

@@ -5,74 +5,73 @@ from __future__ import annotations
 from statistics import fmean
 
 from ..cell import Cell
+from ..methods import AVERAGE, OURS_REFIT, PARTIAL_OT, REFIT
 from ..report import Figure, Panel, Table, Value
-from ..ways import AVERAGE, OURS_REFIT, PARTIAL_OT, REFIT
-from .experiment import Experiment, Results, Told
+from .experiment import Experiment, Report, Results
 from .grids import ACCURACY, FACTOR, Grid
-from .pruned import Pruning
-from .settings import Scale, mnist_pairs, shares
-from .words import setting
+from .pruning import Pruning
+from .settings import Scale, mnist_pairs, setting, shares
 
 SIZE = 0.4
 
 
 def overview(scale: Scale) -> Grid:
-    ways = {
+    methods = {
         "naive averaging": AVERAGE,
         "partial OT fusion": PARTIAL_OT,
         "partial OT, refitted (ours)": REFIT,
         "clustering with exchange, refitted (ours)": OURS_REFIT,
     }
-    return Grid(mnist_pairs(True, scale), ways, (0.0, SIZE, 1.0), shares(scale), scale)
+    return Grid(mnist_pairs(True, scale), methods, (0.0, SIZE, 1.0), shares(scale), scale)
 
 
 def pruning(scale: Scale) -> Pruning:
     return Pruning([pair.a for pair in mnist_pairs(False, scale)], scale)
 
 
-def grid(scale: Scale) -> list[Cell]:
+def cells(scale: Scale) -> list[Cell]:
     return [c for c in overview(scale).cells() if not _skipped(c)] + pruning(scale).cells()
 
 
 def _skipped(cell: object) -> bool:
-    """Naive averaging has no size."""
-    return getattr(cell, "way", None) == AVERAGE and getattr(cell, "alpha", 0.0) > 0
+    """Naive averaging is the same at every alpha."""
+    return getattr(cell, "config", None) == AVERAGE and getattr(cell, "alpha", 0.0) > 0
 
 
-def tell(scale: Scale, results: Results) -> Told:
-    own, single = overview(scale), pruning(scale)
+def report(scale: Scale, results: Results) -> Report:
+    grid, single = overview(scale), pruning(scale)
     lines = (
-        own.line(results, "partial OT fusion", 0.0, "OT fusion (α = 0)"),
-        own.line(results, "partial OT fusion", SIZE, f"partial OT fusion (α = {SIZE:g})"),
-        own.line(results, "partial OT, refitted (ours)", SIZE, f"the same, refitted (α = {SIZE:g}, ours)"),
-        own.line(results, "clustering with exchange, refitted (ours)", 0.0, "clustered, refitted (α = 0, ours)"),
-        own.line(results, "partial OT fusion", 1.0, "ensemble"),
+        grid.line(results, "partial OT fusion", 0.0, "OT fusion (α = 0)"),
+        grid.line(results, "partial OT fusion", SIZE, f"partial OT fusion (α = {SIZE:g})"),
+        grid.line(results, "partial OT, refitted (ours)", SIZE, f"the same, refitted (α = {SIZE:g}, ours)"),
+        grid.line(results, "clustering with exchange, refitted (ours)", 0.0, "clustered, refitted (α = 0, ours)"),
+        grid.line(results, "partial OT fusion", 1.0, "ensemble"),
     )
     figure = Figure("overview", "Two MLPs that know different digits", (Panel("", FACTOR, ACCURACY, lines),))
-    ratio = Value.of([f["ratio"] for f in own.found(results, "partial OT fusion", SIZE, 0.5)], paper=1.45)
-    best = max(own.shares, key=lambda s: fmean(own.accuracies(results, "partial OT fusion", SIZE, s)))
+    ratio = Value.of([f["ratio"] for f in grid.found(results, "partial OT fusion", SIZE, 0.5)], paper=1.45)
+    best = max(grid.shares, key=lambda s: fmean(grid.accuracies(results, "partial OT fusion", SIZE, s)))
     rows = (
         ("parameters relative to one model", ratio),
-        ("accuracy, naive averaging", Value.of(own.accuracies(results, "naive averaging", 0.0, 0.5))),
-        ("accuracy, OT fusion", Value.of(own.accuracies(results, "partial OT fusion", 0.0, 0.5))),
+        ("accuracy, naive averaging", Value.of(grid.accuracies(results, "naive averaging", 0.0, 0.5))),
+        ("accuracy, OT fusion", Value.of(grid.accuracies(results, "partial OT fusion", 0.0, 0.5))),
         (
             f"accuracy, partial OT fusion at α = {SIZE:g}",
-            Value.of(own.accuracies(results, "partial OT fusion", SIZE, 0.5)),
+            Value.of(grid.accuracies(results, "partial OT fusion", SIZE, 0.5)),
         ),
-        ("the same, refitted", Value.of(own.accuracies(results, "partial OT, refitted (ours)", SIZE, 0.5))),
-        ("accuracy, ensemble", Value.of(own.accuracies(results, "partial OT fusion", 1.0, 0.5))),
+        ("the same, refitted", Value.of(grid.accuracies(results, "partial OT, refitted (ours)", SIZE, 0.5))),
+        ("accuracy, ensemble", Value.of(grid.accuracies(results, "partial OT fusion", 1.0, 0.5))),
     )
     table = Table("numbers", "At equal shares", ("", "value"), rows)
-    low, mid, top = (fmean(own.accuracies(results, "partial OT fusion", a, 0.5)) for a in own.alphas)
+    low, mid, top = (fmean(grid.accuracies(results, "partial OT fusion", a, 0.5)) for a in grid.alphas)
     finding = (
         f"At {ratio.mean:.2f}× one model's parameters, partial fusion has {mid:.2f} % between OT fusion's {low:.2f} % "
         f"and the ensemble's {top:.2f} % (equal shares)."
     )
     text = (
-        f"{setting(scale, own.pairs)} Best share of B for partial fusion on test images: {best:g} (only reported). "
+        f"{setting(scale, grid.pairs)} Best share of B for partial fusion on test images: {best:g} (only reported). "
         "The networks that are pruned alone saw all of MNIST."
     )
-    return Told(finding, text, (figure, table, single.figure(results), single.table(results)))
+    return Report(finding, text, (figure, table, single.figure(results), single.table(results)))
 
 
 EXPERIMENT = Experiment(
@@ -80,6 +79,6 @@ EXPERIMENT = Experiment(
     "Overview: model aggregation and generalised pruning",
     ("fig:main_result:overview", "fig:main_result:pruning"),
     "MNIST",
-    grid,
-    tell,
+    cells,
+    report,
 )

@@ -1,4 +1,4 @@
-"""Our own: shares found on labelled images, against equal ones and the best that the test images would show."""
+"""Our own experiment: shares chosen on labelled images, against equal shares and the best on the test images."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from statistics import fmean
 
 from ..cell import Cell
 from ..cells import Merge, Mixed
+from ..methods import PARTIAL_OT
 from ..recipes import Pair
 from ..report import Row, Table, Value
-from ..ways import PARTIAL_OT
-from .experiment import Experiment, Results, Told
+from .experiment import Experiment, Report, Results
 from .grids import EQUAL
-from .settings import Scale, mnist_pairs, scaled, shares, tested, vgg_pairs
-from .words import setting
+from .settings import Scale, mnist_pairs, scaled, setting, shares, tested, vgg_pairs
 
 SIZES = (0.0, 0.2, 0.4)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Shares chosen on some numbers of labelled images, for some pairs."""
+    """Shares chosen for some pairs, on several numbers of labelled images."""
 
     name: str
     title: str
@@ -98,11 +97,11 @@ def choices(scale: Scale) -> list[Choice]:
     ]
 
 
-def grid(scale: Scale) -> list[Cell]:
+def cells(scale: Scale) -> list[Cell]:
     return [cell for choice in choices(scale) for cell in choice.cells()]
 
 
-def tell(scale: Scale, results: Results) -> Told:
+def report(scale: Scale, results: Results) -> Report:
     found = choices(scale)
     text = (
         f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Partial OT on weights. The "
@@ -110,8 +109,8 @@ def tell(scale: Scale, results: Results) -> Told:
         "CIFAR-10. The last row of each table takes the best share for every pair by its test accuracy, on a grid of "
         "shares: what a perfect choice on that grid would give."
     )
-    tables = [table for own in found for table in (own.table(results), own.choices(results))]
-    return Told("; ".join(own.finding(results) for own in found) + ".", text, tuple(tables))
+    tables = [table for choice in found for table in (choice.table(results), choice.choices(results))]
+    return Report("; ".join(choice.finding(results) for choice in found) + ".", text, tuple(tables))
 
 
-EXPERIMENT = Experiment("mix", "Shares chosen on labelled images (ours)", (), "MNIST, CIFAR-10", grid, tell)
+EXPERIMENT = Experiment("mix", "Shares chosen on labelled images (ours)", (), "MNIST, CIFAR-10", cells, report)

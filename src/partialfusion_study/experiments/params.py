@@ -1,4 +1,4 @@
-"""Parameters between hidden layers, counted in merged networks."""
+"""Parameters between hidden layers: counted in merged networks, and the paper's bounds on them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from statistics import fmean
 
 from ..cell import Cell
 from ..cells import Counts
-from ..ways import CLUSTER, OURS, PARTIAL_OT, PRUNING, Way
-from .experiment import Results
-from .settings import Scale, mnist_pairs, scaled
+from ..methods import CLUSTER, OURS, PARTIAL_OT, PRUNING, MethodConfig
+from ..report import Figure, Line, Panel, Row, Table, Value
+from .experiment import Experiment, Report, Results
+from .settings import Scale, alphas, mnist_pairs, scaled, setting
 
-WAYS: dict[str, Way] = {
+METHODS: dict[str, MethodConfig] = {
     "pruning": PRUNING,
     "clustering": CLUSTER,
     "clustering with exchange (ours)": OURS,
     "partial fusion": PARTIAL_OT,
 }
+EXAMPLE_ALPHA = 0.5
 
 
 def bounds(label: str, alpha: float) -> tuple[float, float]:
@@ -26,19 +28,79 @@ def bounds(label: str, alpha: float) -> tuple[float, float]:
     return (worst, worst) if label == "partial fusion" else (best, worst)
 
 
-def cells(scale: Scale, alpha: float) -> list[Cell]:
-    return [cell for way in WAYS.values() for cell in of(way, scale, alpha)]
-
-
-def of(way: Way, scale: Scale, alpha: float) -> list[Counts]:
-    return [Counts(pair, scaled(way, scale), alpha) for pair in mnist_pairs(True, scale)]
+def counts(label: str, scale: Scale, alpha: float) -> list[Counts]:
+    """One cell per pair."""
+    return [Counts(pair, scaled(METHODS[label], scale), alpha) for pair in mnist_pairs(True, scale)]
 
 
 def counted(results: Results, label: str, scale: Scale, alpha: float) -> list[float]:
-    """One number per pair: the mean over its layers between hidden ones."""
-    return [fmean(results(cell)["hidden"]) for cell in of(WAYS[label], scale, alpha)]
+    """One number per pair: the mean over the layers between hidden ones."""
+    return [fmean(results(cell)["hidden"]) for cell in counts(label, scale, alpha)]
 
 
 def whole(results: Results, label: str, scale: Scale, alpha: float) -> list[float]:
-    """Of the whole network, one number per pair."""
-    return [results(cell)["ratio"] for cell in of(WAYS[label], scale, alpha)]
+    """One number per pair, of the whole network."""
+    return [results(cell)["ratio"] for cell in counts(label, scale, alpha)]
+
+
+def example_cells(scale: Scale) -> list[Cell]:
+    return [cell for label in METHODS for cell in counts(label, scale, EXAMPLE_ALPHA)]
+
+
+def example_report(scale: Scale, results: Results) -> Report:
+    rows = []
+    for label in METHODS:
+        low, high = bounds(label, EXAMPLE_ALPHA)
+        found = Value.of(counted(results, label, scale, EXAMPLE_ALPHA), digits=3)
+        everything = Value.of(whole(results, label, scale, EXAMPLE_ALPHA), digits=3)
+        rows.append((label, found, f"{low:.3f}", f"{high:.3f}", everything))
+    columns = ("", "counted", "paper's best case", "paper's worst case", "whole network, counted")
+    table = Table("example", "Parameters at α = 0.5, relative to one model", columns, tuple(rows))
+    listed = ", ".join(f"{row[0]} {row[1].mean:.3f}" for row in rows if isinstance(row[1], Value))
+    return Report(f"Counted between hidden layers: {listed}.", setting(scale, mnist_pairs(True, scale)), (table,))
+
+
+def sizes(scale: Scale) -> tuple[float, ...]:
+    return tuple(a for a in alphas(scale) if a < 1)
+
+
+def bounds_cells(scale: Scale) -> list[Cell]:
+    return [cell for alpha in sizes(scale) for label in METHODS for cell in counts(label, scale, alpha)]
+
+
+def bounds_report(scale: Scale, results: Results) -> Report:
+    rows: list[Row] = []
+    inside: list[bool] = []
+    for label in METHODS:
+        values = []
+        for alpha in sizes(scale):
+            found = counted(results, label, scale, alpha)
+            low, high = bounds(label, alpha)
+            inside += [low - 0.02 <= v <= high + 0.02 for v in found]
+            values.append(Value.of(found, digits=3))
+        rows.append((f"{label}, counted", *values))
+        for which, words in enumerate(("best case", "worst case")):
+            rows.append((f"{label}, {words}", *(f"{bounds(label, a)[which]:.3f}" for a in sizes(scale))))
+    columns = ("", *(f"α = {a:g}" for a in sizes(scale)))
+    note = (
+        "Means over the two layers between hidden ones. Rows named best and worst case are the paper's formulas; whole "
+        "channels are counted, so both can round."
+    )
+    table = Table(
+        "counted", "Non-zero parameters between hidden layers, relative to one model", columns, tuple(rows), note
+    )
+    lines = tuple(
+        Line(label, sizes(scale), tuple(fmean(counted(results, label, scale, a)) for a in sizes(scale)))
+        for label in METHODS
+    )
+    figure = Figure("parameters", "Parameters between hidden layers", (Panel("", "α", "relative to one model", lines),))
+    finding = f"{sum(inside)} of {len(inside)} counted networks lie within the paper's bounds (to two hundredths)."
+    return Report(finding, setting(scale, mnist_pairs(True, scale)), (table, figure))
+
+
+EXAMPLE = Experiment(
+    "params_p", "Parameter counts at α = 0.5", ("tab:params_p",), "MNIST", example_cells, example_report
+)
+BOUNDS = Experiment(
+    "params_t", "Parameter counts against the bounds", ("tab:params_t",), "MNIST", bounds_cells, bounds_report
+)

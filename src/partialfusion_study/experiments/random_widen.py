@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ..cell import Cell
 from ..report import Value
-from .experiment import Experiment, Results, Told
-from .settings import Scale
+from .experiment import Experiment, Report, Results
+from .settings import Scale, setting
 from .tuning import mlps, resnets
-from .words import setting
 
 MLP = {
     "random": (94.1, 93.7, 93.1, 93.8, 92.9, 93.1, 92.8),
@@ -21,31 +20,33 @@ RESNET = {
 }
 
 
-def grid(scale: Scale) -> list[Cell]:
+def cells(scale: Scale) -> list[Cell]:
     blocks = mlps(scale), resnets(scale)
-    fusions = [cell for own in blocks for cell in (*own.cells("fusion"), *own.parents())]
-    return fusions + [cell for own in blocks for start in ("random", "net2net") for cell in own.cells(start)]
+    fusions = [cell for tuning in blocks for cell in (*tuning.cells("fusion"), *tuning.parents())]
+    return fusions + [cell for tuning in blocks for start in ("random", "net2net") for cell in tuning.cells(start)]
 
 
-def tell(scale: Scale, results: Results) -> Told:
+def report(scale: Scale, results: Results) -> Report:
     parts, findings = [], []
-    for name, title, own, paper, alone in (
+    for name, title, tuning, paper, alone in (
         ("mlp", "MLP on split MNIST", mlps(scale), MLP, "94.4 fine-tuned"),
         ("resnet", "ResNet-18 on split CIFAR-10", resnets(scale), RESNET, "86.8 fine-tuned"),
     ):
         rows = [
-            own.row(results, "random widening", "random", "after", paper=paper["random"]),
-            own.row(results, "Net2WiderNet", "net2net", "after", paper=paper["net2net"]),
-            own.row(results, "partial fusion", "fusion", "after", paper=paper["fusion"]),
+            tuning.row(results, "random widening", "random", "after", paper=paper["random"]),
+            tuning.row(results, "Net2WiderNet", "net2net", "after", paper=paper["net2net"]),
+            tuning.row(results, "partial fusion", "fusion", "after", paper=paper["fusion"]),
         ]
-        note = own.note(results, f"model A {alone}")
-        parts.append(own.table(name, f"{title}: accuracy (%) after fine-tuning", rows, note))
-        above = [a for k, a in enumerate(own.alphas) if _mean(rows[2][k + 1]) > max(_mean(r[k + 1]) for r in rows[:2])]
+        note = tuning.note(results, f"model A {alone}")
+        parts.append(tuning.table(name, f"{title}: accuracy (%) after fine-tuning", rows, note))
+        above = [
+            a for k, a in enumerate(tuning.alphas) if _mean(rows[2][k + 1]) > max(_mean(r[k + 1]) for r in rows[:2])
+        ]
         findings.append(
             f"{title}: fusion is above both baselines at alpha {', '.join(f'{a:g}' for a in above) or 'none'}"
         )
-    text = " ".join(setting(scale, own.pairs) for own in (mlps(scale), resnets(scale)))
-    return Told("; ".join(findings) + ".", text, tuple(parts))
+    text = " ".join(setting(scale, tuning.pairs) for tuning in (mlps(scale), resnets(scale)))
+    return Report("; ".join(findings) + ".", text, tuple(parts))
 
 
 def _mean(value: str | Value) -> float:
@@ -54,5 +55,5 @@ def _mean(value: str | Value) -> float:
 
 
 EXPERIMENT = Experiment(
-    "random-widen", "Capacity baselines of fine-tuning", ("tab:random-widen",), "MNIST, CIFAR-10", grid, tell
+    "random-widen", "Capacity baselines of fine-tuning", ("tab:random-widen",), "MNIST, CIFAR-10", cells, report
 )

@@ -5,44 +5,42 @@ from __future__ import annotations
 from statistics import fmean
 
 from ..cell import Cell
-from .experiment import Experiment, Results, Told
-from .settings import Scale
+from .experiment import Experiment, Report, Results
+from .settings import Scale, setting
 from .tuning import Tuning, mlps, resnets
-from .words import setting
 
 MLP = {"before": (84.1, 86.7, 87.4, 87.5, 87.7, 87.9, 88.1), "after": (95.1, 95.7, 96.1, 96.2, 96.3, 96.5, 96.5)}
 RESNET = {"before": (66.4, 79.2, 83.4, 87.4, 88.9, 90.6, 91.3), "after": (85.3, 88.3, 90.0, 90.3, 90.8, 91.4, 91.8)}
 
 
-def grid(scale: Scale) -> list[Cell]:
-    return [cell for own in (mlps(scale), resnets(scale)) for cell in (*own.cells("fusion"), *own.parents())]
+def cells(scale: Scale) -> list[Cell]:
+    return [cell for tuning in (mlps(scale), resnets(scale)) for cell in (*tuning.cells("fusion"), *tuning.parents())]
 
 
-def tell(scale: Scale, results: Results) -> Told:
+def report(scale: Scale, results: Results) -> Report:
     parts, findings = [], []
     blocks = (("mlp", mlps(scale), MLP, "93.8 / 87.8"), ("resnet", resnets(scale), RESNET, "79.8 / 76.7"))
-    for name, own, paper, parents in blocks:
+    for name, tuning, paper, parents in blocks:
         rows = [
-            own.row(results, "fused", "fusion", "before", paper=paper["before"]),
-            own.row(results, "fine-tuned", "fusion", "after", paper=paper["after"]),
+            tuning.row(results, "fused", "fusion", "before", paper=paper["before"]),
+            tuning.row(results, "fine-tuned", "fusion", "after", paper=paper["after"]),
         ]
-        title = f"{_title(own)}: accuracy (%) before and after fine-tuning on {own.images} images"
-        parts.append(own.table(name, title, rows, own.note(results, parents)))
+        title = f"{_title(tuning)}: accuracy (%) before and after fine-tuning on {tuning.images} images"
+        parts.append(tuning.table(name, title, rows, tuning.note(results, parents)))
         ends = [
-            fmean(results(own.cell(k, "fusion", a))["after"] for k in range(len(own.pairs)))
-            for a in (own.alphas[0], own.alphas[-1])
+            fmean(results(tuning.cell(k, "fusion", a))["after"] for k in range(len(tuning.pairs)))
+            for a in (tuning.alphas[0], tuning.alphas[-1])
         ]
-        findings.append(
-            f"{_title(own)}: {ends[0]:.1f} % (α = 0) to {ends[1]:.1f} % (α = {own.alphas[-1]:g}) after fine-tuning"
-        )
-    text = " ".join(setting(scale, own.pairs) for own in (mlps(scale), resnets(scale)))
-    return Told("; ".join(findings) + ".", text, tuple(parts))
+        low, high = (f"{end:.1f} % (α = {a:g})" for end, a in zip(ends, (0, tuning.alphas[-1]), strict=True))
+        findings.append(f"{_title(tuning)}: {low} to {high} after fine-tuning")
+    text = " ".join(setting(scale, tuning.pairs) for tuning in (mlps(scale), resnets(scale)))
+    return Report("; ".join(findings) + ".", text, tuple(parts))
 
 
-def _title(own: Tuning) -> str:
-    return "MLP on split MNIST" if own.pairs[0].data == "mnist" else "ResNet-18 on split CIFAR-10"
+def _title(tuning: Tuning) -> str:
+    return "MLP on split MNIST" if tuning.pairs[0].data == "mnist" else "ResNet-18 on split CIFAR-10"
 
 
 EXPERIMENT = Experiment(
-    "retrain-results", "Fusion and fine-tuning", ("tab:retrain-results",), "MNIST, CIFAR-10", grid, tell
+    "retrain-results", "Fusion and fine-tuning", ("tab:retrain-results",), "MNIST, CIFAR-10", cells, report
 )

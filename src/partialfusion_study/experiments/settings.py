@@ -1,51 +1,52 @@
-"""The scales of a study: which networks, how many of them, and how fine the grids are."""
+"""The scales of a study: which networks, how many of them, and how fine the grids are; and the setting in words."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from ..recipes import Course, Pair, Part, Share, Training, mlp_recipe, short_recipe
-from ..ways import Way
+from ..methods import MethodConfig
+from ..recipes import Pair, Part, Recipe, Subset, TrainingConfig, mlp_recipe, short_recipe
 
 Scale = Literal["quick", "usual", "full"]
-"""quick: tiny settings that run through in seconds and mean nothing. usual: MNIST as in the paper, CIFAR-10 with narrow
-networks and short trainings, for two processor cores. full: as in the paper, for a GPU."""
+"""quick: tiny settings that run in seconds; the results mean nothing. usual: MNIST as in the paper, CIFAR-10 with
+narrow networks and short training, for two CPU cores. full: as in the paper, for a GPU."""
 
 ALPHAS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
 QUICK_ALPHAS = (0.0, 0.5, 1.0)
 QUICK_TESTED = 200
-QUICK_SHARE = 400  # training images
+QUICK_IMAGES = 400  # for training
 
 
 def alphas(scale: Scale, *, coarse: bool = False) -> tuple[float, ...]:
-    """The paper's, 1 is the ensemble; where every point is expensive, one fewer at the usual scale."""
+    """The paper's values, where 1 is the ensemble; `coarse` leaves one out at the usual scale."""
     if scale == "quick":
         return QUICK_ALPHAS
     return tuple(a for a in ALPHAS if a != 0.5) if coarse and scale == "usual" else ALPHAS
 
 
 def shares(scale: Scale, *, coarse: bool = False) -> tuple[float, ...]:
-    """Interpolation factors; where every point is expensive, fewer at the usual scale."""
+    """Shares of model B, the paper's interpolation factors; `coarse` leaves some out at the usual scale."""
     if scale == "quick":
         return (0.0, 0.5, 1.0)
     return (0.0, 0.3, 0.5, 0.7, 1.0) if coarse and scale == "usual" else tuple(k / 10 for k in range(11))
 
 
 def tested(scale: Scale) -> int | None:
-    """How many test images; None for all."""
+    """The number of test images; None for all."""
     return QUICK_TESTED if scale == "quick" else None
 
 
-def scaled(way: Way, scale: Scale) -> Way:
-    """A way with fewer images and restarts where it must only run through."""
+def scaled(config: MethodConfig, scale: Scale) -> MethodConfig:
+    """The same method, with fewer images and restarts at the quick scale."""
     if scale != "quick":
-        return way
-    return replace(way, images=min(way.images, 100), restarts=way.restarts and min(way.restarts, 5))
+        return config
+    return replace(config, images=min(config.images, 100), restarts=config.restarts and min(config.restarts, 5))
 
 
 def mnist_pairs(split: bool, scale: Scale, *, width: int = 100, epochs: int = 50, pairs: int = 5) -> list[Pair]:
-    """MLPs on MNIST: specialist and generalist, or two that saw the same images."""
+    """MLPs on MNIST: a specialist and a generalist, or two networks trained on the same images."""
     parts: tuple[Part, Part] = ("specialist", "generalist") if split else ("all", "all")
     if scale == "quick":
         width, epochs, pairs = min(width, 12), 1, 1
@@ -57,10 +58,10 @@ def mnist_pairs(split: bool, scale: Scale, *, width: int = 100, epochs: int = 50
 
 
 def vgg_pairs(scale: Scale) -> list[Pair]:
-    """VGG-11 on CIFAR-10, both on the same images. In the paper 300 epochs at 0.5, halved every 30, the best epoch."""
+    """VGG-11 on CIFAR-10, both on the same images; the paper takes the best of 300 epochs at 0.5, halved every 30."""
     if scale == "full":
-        course = Course(0, 300, 128, rate=0.5, schedule="halving")
-        return [_full("vgg11", course, 2 * k, "all", "all", select=True) for k in range(5)]
+        training = TrainingConfig(0, 300, 128, rate=0.5, schedule="halving")
+        return [_full("vgg11", training, 2 * k, "all", "all", select=True) for k in range(5)]
     return [
         Pair(*(_small(short_recipe("vgg11", start=k, order=k, epochs=16, rate=0.1), scale) for k in (2 * p, 2 * p + 1)))
         for p in range(1)
@@ -68,11 +69,11 @@ def vgg_pairs(scale: Scale) -> list[Pair]:
 
 
 def resnet_pairs(scale: Scale, *, hard: bool = False) -> list[Pair]:
-    """ResNet-18 on CIFAR-10, both on the same images, in one of two regimes of training; the hard one decays less."""
+    """ResNet-18 on CIFAR-10, both on the same images; `hard` has less weight decay and larger batches."""
     batch, decay = (256, 1e-4) if hard else (128, 5e-4)
     if scale == "full":
-        course = Course(0, 300 if hard else 200, 256 if hard else 64, schedule="cosine", decay=decay)
-        return [_full("resnet18", course, 2 * k + 100 * hard, "all", "all") for k in range(5)]
+        training = TrainingConfig(0, 300 if hard else 200, 256 if hard else 64, schedule="cosine", decay=decay)
+        return [_full("resnet18", training, 2 * k + 100 * hard, "all", "all") for k in range(5)]
     seeds = (10, 11) if hard else (0, 1)
     return [
         Pair(
@@ -85,29 +86,62 @@ def resnet_pairs(scale: Scale, *, hard: bool = False) -> list[Pair]:
 
 
 def split_resnet_pairs(scale: Scale) -> list[Pair]:
-    """ResNet-18 on CIFAR-10: A knows the classes of even number, B the others, with few images of the rest."""
+    """ResNet-18 on CIFAR-10: A sees mostly the classes with even numbers, B mostly the others."""
     if scale == "full":
-        return [_full("resnet18", Course(0, 200, 64, schedule="cosine"), 0, "even", "odd")]
+        return [_full("resnet18", TrainingConfig(0, 200, 64, schedule="cosine"), 0, "even", "odd")]
     a = short_recipe("resnet18", start=1, order=0, epochs=14, part="even")
     b = short_recipe("resnet18", start=0, order=0, epochs=14, part="odd")
     return [Pair(_small(a, scale), _small(b, scale))]
 
 
-def _full(network: Literal["vgg11", "resnet18"], course: Course, seed: int, *parts: Part, select: bool = False) -> Pair:
-    """Networks of the usual width."""
+def _full(
+    network: Literal["vgg11", "resnet18"], training: TrainingConfig, seed: int, *parts: Part, select: bool = False
+) -> Pair:
+    """Networks of the standard width."""
     models = (
-        Training(network, 64, Share("cifar10", part), seed + k, replace(course, order=seed + k), select)
+        Recipe(network, 64, Subset("cifar10", part), seed + k, replace(training, order=seed + k), select)
         for k, part in enumerate(parts)
     )
     return Pair(*models)
 
 
-def _small(recipe: Training, scale: Scale) -> Training:
-    """Made tiny where it must only run through."""
+def _small(recipe: Recipe, scale: Scale) -> Recipe:
+    """The same recipe, made tiny at the quick scale."""
     if scale != "quick":
         return recipe
-    return replace(_limited(recipe, scale), width=2, course=replace(recipe.course, epochs=1, batch=64))
+    return replace(_limited(recipe, scale), width=2, training=replace(recipe.training, epochs=1, batch=64))
 
 
-def _limited(recipe: Training, scale: Scale) -> Training:
-    return replace(recipe, share=replace(recipe.share, limit=QUICK_SHARE)) if scale == "quick" else recipe
+def _limited(recipe: Recipe, scale: Scale) -> Recipe:
+    return replace(recipe, subset=replace(recipe.subset, limit=QUICK_IMAGES)) if scale == "quick" else recipe
+
+
+def setting(scale: Scale, pairs: Sequence[Pair], *, widths: Sequence[int] = ()) -> str:
+    """The networks, their training and the scale in words; `widths` is for chapters about several."""
+    recipe = pairs[0].b
+    width = f" of widths {', '.join(map(str, widths))}" if widths else f" of width {recipe.width}"
+    training = recipe.training
+    data = "MNIST" if recipe.subset.data == "mnist" else "CIFAR-10"
+    optimiser = "Adam" if training.adam else "SGD"
+    schedule = "" if training.schedule == "constant" else f", {training.schedule} schedule"
+    network = {"mlp": "MLPs with three hidden layers", "vgg11": "VGG-11", "resnet18": "ResNet-18"}[recipe.network]
+    epoch = "The epoch is chosen on held-out training images." if recipe.select else "The last epoch is taken."
+    what = (
+        f"{len(pairs)} pair{'s' * (len(pairs) > 1)} of {network}{width} on {data}; {optimiser} at "
+        f"{training.rate:g}{schedule}, {training.epochs} epochs in batches of {training.batch}. {epoch} "
+        "Nothing is chosen on test images. Numbers are means over the pairs ± standard deviations, on "
+        f"{'the first few' if scale == 'quick' else 'all 10,000'} test images."
+    )
+    return f"{what} {_reduced(scale, recipe.subset.data)}".strip()
+
+
+def _reduced(scale: Scale, data: str) -> str:
+    if scale == "quick":
+        return "**Quick settings: the numbers mean nothing.**"
+    if scale == "usual" and data == "cifar10":
+        return (
+            "**Reduced scale**: the paper trains networks of width 64 for 200 to 300 epochs. Numbers of the paper "
+            "stand beside ours for the shape of the curves, not for their height. 250 images of each class are held "
+            "out from all trainings; what serves as unlabelled data or for fine-tuning is drawn from them."
+        )
+    return ""

@@ -14,13 +14,12 @@ from ..cell import Cell
 from ..cells import Similarity
 from ..recipes import Pair
 from ..report import Figure, Line, Panel, Row, Table, Value
-from .experiment import Experiment, Results, Told
-from .settings import Scale
-from .words import setting
+from .experiment import Experiment, Report, Results
+from .settings import Scale, setting
 
 KINDS = ("within_a", "within_b", "a_to_b", "b_to_a")
 NAMES = {"within_a": "within A", "within_b": "within B", "a_to_b": "A→B", "b_to_a": "B→A"}
-NEAR = 0.8  # the share of the least isolated channels
+NEAR = 0.8  # the fraction of channels that count as least isolated
 Rows = Sequence[Sequence[float]]
 
 
@@ -29,7 +28,7 @@ def cell(pair: Pair, site: Site, scale: Scale) -> Similarity:
 
 
 def nearer(values: Sequence[float]) -> list[float]:
-    """The smallest ones, without the most isolated channels."""
+    """The smallest distances, without those of the most isolated channels."""
     return sorted(values)[: round(NEAR * len(values))]
 
 
@@ -44,18 +43,18 @@ def full(
     """The long table: nearest and mean distances of all channels, of the least isolated ones, and the difference.
 
     Args:
-        name: of the experiment.
-        title: of the experiment.
-        data: what it needs.
+        name: name of the experiment.
+        title: title of the experiment.
+        data: the data set.
         pairs: scale → pairs, of which the first is measured.
         site: where activations are taken.
-        published: the paper's rows of eight numbers, of all channels, of the least isolated ones, and the difference.
+        published: the paper's rows of eight numbers: of all channels, of the least isolated ones, and the difference.
     """
 
-    def grid(scale: Scale) -> list[Cell]:
+    def cells(scale: Scale) -> list[Cell]:
         return [cell(pairs(scale)[0], site, scale)]
 
-    def tell(scale: Scale, results: Results) -> Told:
+    def report(scale: Scale, results: Results) -> Report:
         layers = results(cell(pairs(scale)[0], site, scale))["layers"]
         everyone, close = (_rows(layers, keep) for keep in (list, nearer))
         apart = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(everyone, close, strict=True)]
@@ -67,24 +66,24 @@ def full(
                 ("difference", "Difference", apart, published[2]),
             )
         )
-        share = fmean(a / b for x, y in zip(apart, everyone, strict=True) for a, b in zip(x[:4], y[:4], strict=True))
+        smaller = fmean(a / b for x, y in zip(apart, everyone, strict=True) for a, b in zip(x[:4], y[:4], strict=True))
         finding = (
-            f"Without the 20 % most isolated channels nearest distances are {100 * share:.0f} % smaller on average."
+            f"Without the 20 % most isolated channels nearest distances are {100 * smaller:.0f} % smaller on average."
         )
-        return Told(finding, _text(scale, pairs(scale), site), parts)
+        return Report(finding, _text(scale, pairs(scale), site), parts)
 
-    return Experiment(name, title, (f"tab:{name}",), data, grid, tell)
+    return Experiment(name, title, (f"tab:{name}",), data, cells, report)
 
 
 def summary(
     name: str, title: str, data: str, pairs: Callable[[Scale], list[Pair]], site: Site, published: Rows
 ) -> Experiment:
-    """The short table: nearest distances within and across, and which are smaller. Arguments as in `full`."""
+    """The short table: the nearest distances within and across, and which are smaller. Arguments as in `full`."""
 
-    def grid(scale: Scale) -> list[Cell]:
+    def cells(scale: Scale) -> list[Cell]:
         return [cell(pairs(scale)[0], site, scale)]
 
-    def tell(scale: Scale, results: Results) -> Told:
+    def report(scale: Scale, results: Results) -> Report:
         layers = results(cell(pairs(scale)[0], site, scale))["layers"]
         rows: list[Row] = []
         patterns: list[str] = []
@@ -97,18 +96,18 @@ def summary(
             rows.append((str(k + 1), str(layer["width"]), *values, patterns[-1], theirs))
         columns = ("layer", "channels", "within A", "within B", "A→B", "pattern", "paper's pattern")
         table = Table("summary", "Nearest-neighbour distances", columns, tuple(rows))
-        return Told(f"Layer by layer: {'; '.join(patterns)}.", _text(scale, pairs(scale), site), (table,))
+        return Report(f"Layer by layer: {'; '.join(patterns)}.", _text(scale, pairs(scale), site), (table,))
 
-    return Experiment(name, title, (f"tab:{name}",), data, grid, tell)
+    return Experiment(name, title, (f"tab:{name}",), data, cells, report)
 
 
 def histograms(name: str, title: str, data: str, pairs: Callable[[Scale], list[Pair]], site: Site) -> Experiment:
     """The distributions behind the tables. Arguments as in `full`."""
 
-    def grid(scale: Scale) -> list[Cell]:
+    def cells(scale: Scale) -> list[Cell]:
         return [cell(pairs(scale)[0], site, scale)]
 
-    def tell(scale: Scale, results: Results) -> Told:
+    def report(scale: Scale, results: Results) -> Report:
         layers = results(cell(pairs(scale)[0], site, scale))["layers"]
         figures = tuple(
             Figure(
@@ -124,9 +123,9 @@ def histograms(name: str, title: str, data: str, pairs: Callable[[Scale], list[P
             f"By layer, the most isolated tenth of A's channels is at least {min(spreads):.1f} to {max(spreads):.1f} "
             "times as far from the nearest of the other network as the median channel."
         )
-        return Told(finding, _text(scale, pairs(scale), site), figures)
+        return Report(finding, _text(scale, pairs(scale), site), figures)
 
-    return Experiment(name, title, (f"fig:{name}",), data, grid, tell)
+    return Experiment(name, title, (f"fig:{name}",), data, cells, report)
 
 
 def _histogram(layer: dict[str, Any], what: str, number: int) -> Panel:
@@ -150,7 +149,7 @@ def _table(name: str, title: str, rows: Rows, paper: Rows | None) -> Table:
 
 
 def _pattern(found: Sequence[float]) -> str:
-    """Whether channels are closer to the other network's than to their own; within 3 % is alike."""
+    """Whether channels are closer to the other network's than to their own; up to 3 % counts as equal."""
     within = (found[0] + found[1]) / 2
     ratio = found[2] / within
     return "cross ≈ within" if abs(ratio - 1) < 0.03 else "cross < within" if ratio < 1 else "cross > within"

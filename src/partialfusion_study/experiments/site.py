@@ -1,20 +1,19 @@
-"""Our own: what clustering compares channels by, and whether before or after the activation function."""
+"""Our own experiment: the features that clustering compares, before or after the activation function."""
 
 from __future__ import annotations
 
 from statistics import fmean
 
 from ..cell import Cell
+from ..methods import OURS, MethodConfig
 from ..report import Row, Table, Value
-from ..ways import OURS, Way
-from .experiment import Experiment, Results, Told
+from .experiment import Experiment, Report, Results
 from .grids import EQUAL, Grid
-from .settings import Scale, mnist_pairs, vgg_pairs
-from .words import setting
+from .settings import Scale, mnist_pairs, setting, vgg_pairs
 
 SIZES = (0.0, 0.2, 0.4)
-WAYS = {
-    f"{features}, {site}": Way("cluster", features, site, images=OURS.images)
+METHODS = {
+    f"{features}, {site}": MethodConfig("cluster", features, site, images=OURS.images)
     for features in ("both", "activations")
     for site in ("pre", "post")
 }
@@ -27,21 +26,20 @@ def grids(scale: Scale) -> dict[str, Grid]:
         "MLPs on MNIST": mnist_pairs(False, scale),
         "VGG-11 on CIFAR-10": vgg_pairs(scale),
     }
-    return {title: Grid(found, WAYS, sizes, (EQUAL,), scale) for title, found in pairs.items()}
+    return {title: Grid(found, METHODS, sizes, (EQUAL,), scale) for title, found in pairs.items()}
 
 
-def grid(scale: Scale) -> list[Cell]:
-    return [cell for own in grids(scale).values() for cell in own.cells()]
+def cells(scale: Scale) -> list[Cell]:
+    return [cell for grid in grids(scale).values() for cell in grid.cells()]
 
 
-def tell(scale: Scale, results: Results) -> Told:
+def report(scale: Scale, results: Results) -> Report:
     tables, findings = [], []
-    for number, (title, own) in enumerate(grids(scale).items()):
-        means = {label: fmean(fmean(own.accuracies(results, label, a, EQUAL)) for a in own.alphas) for label in WAYS}
-        rows: list[Row] = [
-            (label, *(Value.of(own.accuracies(results, label, a, EQUAL)) for a in own.alphas)) for label in WAYS
-        ]
-        columns = ("features, site", *(f"α = {a:g}" for a in own.alphas))
+    for number, (title, grid) in enumerate(grids(scale).items()):
+        found = {label: [grid.accuracies(results, label, a, EQUAL) for a in grid.alphas] for label in METHODS}
+        means = {label: fmean(map(fmean, accuracies)) for label, accuracies in found.items()}
+        rows: list[Row] = [(label, *map(Value.of, accuracies)) for label, accuracies in found.items()]
+        columns = ("features, site", *(f"α = {a:g}" for a in grid.alphas))
         tables.append(Table(f"sites-{number}", f"{title}: accuracy (%)", columns, tuple(rows)))
         findings.append(f"{title}: " + ", ".join(f"{label} {mean:.2f} %" for label, mean in means.items()))
     text = (
@@ -49,7 +47,7 @@ def tell(scale: Scale, results: Results) -> Told:
         "equal shares on 1,000 training images; none of these networks has batch norms. *Pre* is before the activation "
         "function, *post* after it; *both* adds weights to the activations."
     )
-    return Told("Means over sizes. " + "; ".join(findings) + ".", text, tuple(tables))
+    return Report("Means over sizes. " + "; ".join(findings) + ".", text, tuple(tables))
 
 
-EXPERIMENT = Experiment("site", "What clustering looks at (ours)", (), "MNIST, CIFAR-10", grid, tell)
+EXPERIMENT = Experiment("site", "What clustering looks at (ours)", (), "MNIST, CIFAR-10", cells, report)

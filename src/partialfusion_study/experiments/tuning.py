@@ -1,4 +1,4 @@
-"""Fine-tuning with few labelled images, of fused networks and of single ones made as wide."""
+"""Fine-tuning with few labelled images, of fused networks and of single ones widened to the same size."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from ..cell import Cell
 from ..cells import FineTune, Parents
 from ..cells.finetune import Start
-from ..recipes import Course, Pair
+from ..methods import PARTIAL_OT
+from ..recipes import Pair, TrainingConfig
 from ..report import Table, Value
-from ..ways import PARTIAL_OT
 from .experiment import Results
 from .settings import ALPHAS, Scale, alphas, mnist_pairs, split_resnet_pairs, tested
 
@@ -22,16 +22,16 @@ class Tuning:
     """Pairs fine-tuned at every alpha.
 
     Attributes:
-        pairs: of networks.
-        images: labelled ones.
-        course: of the fine-tuning; its order is the number of the pair.
-        scale: of the study.
-        alphas: sizes.
+        pairs: pairs of networks.
+        images: the number of labelled images.
+        training: the hyperparameters of the fine-tuning; the seed of the order is set to the number of the pair.
+        scale: the scale of the study.
+        alphas: the sizes.
     """
 
     pairs: Sequence[Pair]
     images: int
-    course: Course
+    training: TrainingConfig
     scale: Scale
     alphas: tuple[float, ...]
 
@@ -39,17 +39,17 @@ class Tuning:
         return [self.cell(k, start, alpha, share) for k in range(len(self.pairs)) for alpha in self.alphas]
 
     def cell(self, number: int, start: Start, alpha: float, share: float = 0.5) -> FineTune:
-        course = replace(self.course, order=number)
+        training = replace(self.training, order=number)
         if alpha == 0 and start != "fusion":
-            start = "net2net"  # nothing is widened: one cell for both
+            start = "net2net"  # nothing is widened: one cell serves both
         return FineTune(
-            self.pairs[number], start, alpha, share, PARTIAL_OT, self.images, course, number, tested(self.scale)
+            self.pairs[number], start, alpha, share, PARTIAL_OT, self.images, training, number, tested(self.scale)
         )
 
     def row(
         self, results: Results, label: str, start: Start, what: str, share: float = 0.5, paper: Numbers | None = None
     ) -> tuple[str | Value, ...]:
-        """Accuracies "before" or "after", a column per alpha."""
+        """Accuracies "before" or "after" fine-tuning, with a column for each alpha."""
         published = dict(zip(ALPHAS, paper, strict=True)) if paper is not None and self.scale != "quick" else {}
         numbers = [published.get(a) for a in self.alphas]
         values = [
@@ -64,8 +64,8 @@ class Tuning:
     def note(self, results: Results, paper: str) -> str:
         found = [results(cell) for cell in self.parents()]
         a, b = (Value.of(f[name] for f in found) for name in ("a", "b"))
-        course = self.course
-        how = f"{course.epochs} epochs of {'Adam' if course.adam else 'SGD'} at {course.rate:g} on {self.images} images"
+        optimiser = f"{'Adam' if self.training.adam else 'SGD'} at {self.training.rate:g}"
+        how = f"{self.training.epochs} epochs of {optimiser} on {self.images} images"
         alone = f"Model A / B alone: {a.mean:.2f} / {b.mean:.2f} % (paper: {paper})."
         return f"{alone} Fine-tuning: {how}; the last epoch counts."
 
@@ -75,17 +75,16 @@ class Tuning:
 
 def mlps(scale: Scale) -> Tuning:
     """One percent of MNIST, ten epochs of Adam."""
-    course = Course(0, 1 if scale == "quick" else 10, 64, True, 1e-3, "constant", 0.0, False)
-    return Tuning(mnist_pairs(True, scale), 200 if scale == "quick" else 600, course, scale, alphas(scale))
+    training = TrainingConfig(0, 1 if scale == "quick" else 10, 64, True, 1e-3, "constant", 0.0, False)
+    return Tuning(mnist_pairs(True, scale), 200 if scale == "quick" else 600, training, scale, alphas(scale))
 
 
 def resnets(scale: Scale) -> Tuning:
-    """Five percent of CIFAR-10, which no network has seen; SGD with a cosine.
+    """Five percent of CIFAR-10 that no network has seen; SGD with a cosine schedule.
 
-    At the usual scale three sizes, and five epochs at a six times larger rate instead of thirty: the same rate times
-    epochs.
+    The usual scale has three sizes, and five epochs at a six times larger rate instead of thirty epochs.
     """
     epochs, rate = (30, 1e-3) if scale == "full" else (5, 6e-3)
-    course = Course(0, 1 if scale == "quick" else epochs, 64, False, rate, "cosine", 1e-4, True)
+    training = TrainingConfig(0, 1 if scale == "quick" else epochs, 64, False, rate, "cosine", 1e-4, True)
     sizes = (0.0, 0.4, 0.8) if scale == "usual" else alphas(scale)
-    return Tuning(split_resnet_pairs(scale), 100 if scale == "quick" else 2500, course, scale, sizes)
+    return Tuning(split_resnet_pairs(scale), 100 if scale == "quick" else 2500, training, scale, sizes)

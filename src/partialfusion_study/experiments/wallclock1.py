@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..cell import Cell
 from ..cells import Clock
 from ..report import Row, Table, Value
-from .experiment import Experiment, Results, Told
+from .experiment import Experiment, Report, Results
 from .settings import Scale
 
 PAPER = {
@@ -24,11 +24,11 @@ def clocks(scale: Scale) -> list[Clock]:
     return [Clock(width, seconds=20.0) for width in PAPER if scale == "full" or width <= 8000]
 
 
-def grid(scale: Scale) -> list[Cell]:
+def cells(scale: Scale) -> list[Cell]:
     return list(clocks(scale))
 
 
-def tell(scale: Scale, results: Results) -> Told:
+def report(scale: Scale, results: Results) -> Report:
     rows: list[Row] = []
     for clock in clocks(scale):
         found, paper = results(clock), PAPER.get(clock.width, (None,) * 4)
@@ -44,7 +44,7 @@ def tell(scale: Scale, results: Results) -> Told:
     last = results(clocks(scale)[-1])
     ratios = ", ".join(f"{name} {last[name]:.2f}×" for name in ("blocks", "dense", "ensemble"))
     finding = f"At width {clocks(scale)[-1].width}, relative to one network: {ratios}."
-    return Told(finding, text, (Table("times", "Time relative to one network", columns, tuple(rows)),))
+    return Report(finding, text, (Table("times", "Time relative to one network", columns, tuple(rows)),))
 
 
-EXPERIMENT = Experiment("wallclock1", "Wall-clock time of fused networks", ("tab:wallclock1",), "none", grid, tell)
+EXPERIMENT = Experiment("wallclock1", "Wall-clock time of fused networks", ("tab:wallclock1",), "none", cells, report)

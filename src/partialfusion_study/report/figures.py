@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from partialfusion.errors import OptionError
 
 from .document import Figure
+from .line_styles import LineStyles
 from .panels import draw_panel, shared_edges
-from .strokes import Strokes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -138,7 +138,7 @@ def _draw(figure: Figure) -> Canvas:
     alike_x, alike_y = (len({getattr(p, name) for p in figure.panels}) == 1 for name in ("x_label", "y_label"))
     edges = shared_edges(figure.panels) if alike_x else None
     axes = canvas.subplots(plan.rows, plan.columns, sharex=edges is not None, sharey=alike_y, squeeze=False).ravel()
-    look = Strokes.of(figure)
+    look = LineStyles.of(figure)
     for k, (ax, panel) in enumerate(zip(axes, figure.panels, strict=False)):
         ax.set_title(_wrapped(panel.title, plan.panel_width))
         if not alike_x or k + plan.columns >= len(figure.panels):  # nothing below it

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .document import Line, Panel
-from .strokes import Strokes
+from .line_styles import LineStyles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ CLOSEST = 0.09  # of the axis, between two such ticks
 LARGE = 1e4  # numbers printed as 20k, 1.5M
 
 
-def draw_panel(ax: Axes, panel: Panel, look: Strokes, edges: Floats | None = None) -> None:
+def draw_panel(ax: Axes, panel: Panel, look: LineStyles, edges: Floats | None = None) -> None:
     """Draw the panel's lines; `edges` are the bins of a histogram where the figure shares them."""
     lines = [line for line in panel.lines if not line.is_blank]
     if not lines:
@@ -66,7 +66,7 @@ def _line(ax: Axes, line: Line, options: dict[str, Any]) -> None:
         ax.fill_between(x, y - spread, y + spread, color=options["color"], alpha=0.14, linewidth=0)
 
 
-def _histogram(ax: Axes, lines: Sequence[Line], look: Strokes, edges: Floats) -> None:
+def _histogram(ax: Axes, lines: Sequence[Line], look: LineStyles, edges: Floats) -> None:
     from matplotlib.ticker import MaxNLocator
 
     if (edges % 1 == 0.5).all():  # a bin a number

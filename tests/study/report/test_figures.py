@@ -26,8 +26,8 @@ from PIL import Image
 from partialfusion.errors import OptionError
 from partialfusion_study.report import Figure, Line, Panel
 from partialfusion_study.report.figures import DPI, draw, png
+from partialfusion_study.report.line_styles import BESIDE_MAP, PALETTE
 from partialfusion_study.report.panels import short_number
-from partialfusion_study.report.strokes import BESIDE_MAP, PALETTE
 
 ALPHAS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
 LAMBDAS = tuple(k / 10 for k in range(11))

@@ -1,10 +1,10 @@
-"""Ways to reduce a union: the options of `fuse` and `prune` that an experiment varies, as plain values."""
+"""Configured methods: the options of `fuse` and `prune` that an experiment varies, as plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -17,16 +17,22 @@ from .samples import sample
 
 
 @dataclass(frozen=True)
-class Way:
-    """What `fuse` or `prune` is asked for, but for the models and the size.
+class MethodConfig:
+    """The options of `fuse` or `prune`, except the models and the size.
 
     Attributes:
-        method, features, site, align: as in `fuse`.
-        solver, restarts: of "cluster".
-        by: importance, of the magnitude methods.
-        images: unlabelled training images that are given as data; 0 for none.
-        refit: whether the layers are refitted on them.
+        method: as in `fuse`.
+        features: as in `fuse`.
+        site: as in `fuse`.
+        align: as in `fuse`.
+        solver: the algorithm of "cluster".
+        restarts: the number of restarts of that algorithm.
+        by: what the magnitude methods measure importance by.
+        images: the number of unlabelled training images that are passed as data; 0 for none.
+        refit: whether the layers are refitted on these images.
     """
+
+    stored_as: ClassVar[str] = "Way"  # committed results are hashed under this name
 
     method: MethodName = "partial-ot"
     features: Features = "auto"
@@ -58,23 +64,23 @@ class Way:
 
 
 def batches(data: DataName, seed: int, count: int) -> Iterable[Tensor]:
-    """Training images as networks take them, in batches."""
+    """Normalised training images in batches."""
     return list(normalised(sample(data, seed, count).images).split(250))
 
 
 IMAGES = 1000  # as in the paper
 RESTARTS = 1000
 
-PARTIAL_OT = Way("partial-ot", "weights")
-RECALIBRATED = replace(PARTIAL_OT, images=IMAGES)  # matched by weights, norm statistics from the images
-GREEDY = Way("partial-ot", "weights", align="greedy")
-ACTIVATIONS = Way("partial-ot", "activations", align="greedy", images=IMAGES)
-CLUSTER = Way("cluster", "activations", "pre", solver="stochastic-ward", restarts=RESTARTS, images=IMAGES)
+PARTIAL_OT = MethodConfig("partial-ot", "weights")
+RECALIBRATED = replace(PARTIAL_OT, images=IMAGES)  # matched by weights; norm statistics from the images
+GREEDY = MethodConfig("partial-ot", "weights", align="greedy")
+ACTIVATIONS = MethodConfig("partial-ot", "activations", align="greedy", images=IMAGES)
+CLUSTER = MethodConfig("cluster", "activations", "pre", solver="stochastic-ward", restarts=RESTARTS, images=IMAGES)
 CLUSTER_POST = replace(CLUSTER, site="post")  # for networks with ReLU
-PRUNING = Way("magnitude")
-PRUNING_OT = Way("magnitude+ot", images=IMAGES)
-ZIP = Way("zip", images=IMAGES)
-OURS = Way("cluster", images=IMAGES)
+PRUNING = MethodConfig("magnitude")
+PRUNING_OT = MethodConfig("magnitude+ot", images=IMAGES)
+ZIP = MethodConfig("zip", images=IMAGES)
+OURS = MethodConfig("cluster", images=IMAGES)
 REFIT = replace(PARTIAL_OT, images=IMAGES, refit=True)
 OURS_REFIT = replace(OURS, refit=True)
-AVERAGE = Way("average")
+AVERAGE = MethodConfig("average")

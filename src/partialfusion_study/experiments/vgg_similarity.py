@@ -1,9 +1,9 @@
-"""Distances between the channels of two VGG-11, in full."""
+"""Distances between the channels of two VGG-11: the paper's long table, its short table and its histograms."""
 
 from __future__ import annotations
 
 from .settings import vgg_pairs
-from .similarities import full
+from .similarities import full, histograms, summary
 
 ALL = (
     (2.31, 2.35, 1.68, 1.76, 7.56, 7.39, 7.40, 7.40),
@@ -36,7 +36,15 @@ DIFFERENCE = (
     (0.69, 0.66, 0.72, 0.69, 1.35, 1.47, 1.35, 1.48),
 )
 
-
-EXPERIMENT = full(
+FULL = full(
     "vgg_full", "Similarity of channels: VGG-11 on CIFAR-10", "CIFAR-10", vgg_pairs, "post", (ALL, NEAR, DIFFERENCE)
 )
+SUMMARY = summary(
+    "vgg_summary",
+    "Nearest channels within and across: VGG-11 on CIFAR-10",
+    "CIFAR-10",
+    vgg_pairs,
+    "post",
+    tuple(row[:3] for row in ALL),
+)
+HISTOGRAMS = histograms("vgg_histograms", "Distances of channels: VGG-11 on CIFAR-10", "CIFAR-10", vgg_pairs, "post")

@@ -23,7 +23,7 @@ CELLS = "cells"  # the folder of the results, inside that of the pages
 
 
 @dataclass(frozen=True)
-class Conducted:
+class StudySummary:
     """What a run did, in its two stages."""
 
     trainings: Summary
@@ -38,24 +38,24 @@ def store_of(folder: Path) -> Store:
     return Store(folder / CELLS)
 
 
-def conduct(
+def run_study(
     experiments: Sequence[Experiment],
     scale: Scale,
     store: Store,
     executor: Executor,
     *,
     progress: bool | ProgressCallback | None = None,
-) -> Conducted:
+) -> StudySummary:
     """Train the networks that the experiments need, then compute their cells; nothing is computed twice."""
     trainings = run(_cells(e.trainings(scale) for e in experiments), store, executor, progress=progress)
-    return Conducted(trainings, run(_cells(e.grid(scale) for e in experiments), store, executor, progress=progress))
+    return StudySummary(trainings, run(_cells(e.cells(scale) for e in experiments), store, executor, progress=progress))
 
 
 def check_data(experiments: Sequence[Experiment], scale: Scale) -> None:
     """Results are known by their configuration alone: other images than the published ones must not get in."""
     if scale == "quick":
         return
-    names = {model.recipe.share.data for e in experiments for model in e.trainings(scale)}
+    names = {model.recipe.subset.data for e in experiments for model in e.trainings(scale)}
     for name in sorted(names):
         if checksum(load(name)) != PUBLISHED[name].sha256:
             raise DataError(f"the data given as {name} is not the published one: only --quick runs on other images")
@@ -63,7 +63,7 @@ def check_data(experiments: Sequence[Experiment], scale: Scale) -> None:
 
 def missing(experiment: Experiment, scale: Scale, store: Store) -> int:
     """How many results an experiment still lacks."""
-    return sum(cell not in store for cell in set(_cells([experiment.trainings(scale), experiment.grid(scale)])))
+    return sum(cell not in store for cell in set(_cells([experiment.trainings(scale), experiment.cells(scale)])))
 
 
 def write_pages(
@@ -118,7 +118,7 @@ def _cells(groups: Iterable[Sequence[Cell]]) -> list[Cell]:
 
 def _made(experiment: Experiment, scale: Scale, store: Store) -> str:
     """How many cells, how long, where."""
-    records = [store.record(cell) for cell in dict.fromkeys(experiment.grid(scale))]
+    records = [store.record(cell) for cell in dict.fromkeys(experiment.cells(scale))]
     seconds = sum(record.seconds for record in records)
     machines = sorted({f"{r.machine['cpu']}, {r.machine['cores']} cores, torch {r.machine['torch']}" for r in records})
     many = "s" * (len(records) > 1)

@@ -1,10 +1,10 @@
-"""Distances between the channels of two MLPs, in full."""
+"""Distances between the channels of two MLPs: the paper's long table, its short table and its histograms."""
 
 from __future__ import annotations
 
 from ..recipes import Pair
 from .settings import Scale, mnist_pairs
-from .similarities import full
+from .similarities import full, histograms, summary
 
 ALL = (
     (33.8, 34.4, 32.3, 32.3, 58.7, 60.6, 59.4, 59.4),
@@ -27,4 +27,13 @@ def pairs(scale: Scale) -> list[Pair]:
     return mnist_pairs(False, scale)
 
 
-EXPERIMENT = full("mlp_full", "Similarity of channels: MLPs on MNIST", "MNIST", pairs, "post", (ALL, NEAR, DIFFERENCE))
+FULL = full("mlp_full", "Similarity of channels: MLPs on MNIST", "MNIST", pairs, "post", (ALL, NEAR, DIFFERENCE))
+SUMMARY = summary(
+    "mlp_summary",
+    "Nearest channels within and across: MLPs on MNIST",
+    "MNIST",
+    pairs,
+    "post",
+    tuple(row[:3] for row in ALL),
+)
+HISTOGRAMS = histograms("mlp_histograms", "Distances of channels: MLPs on MNIST", "MNIST", pairs, "post")

@@ -15,7 +15,7 @@ DASHES: dict[str, Any] = {"line": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 
 
 
 @dataclass(frozen=True)
-class Strokes:
+class LineStyles:
     """How the lines of a figure are drawn; a label looks the same in all panels."""
 
     palette: tuple[str, ...]
@@ -23,7 +23,7 @@ class Strokes:
     dotted: tuple[str, ...]  # labels of points
 
     @classmethod
-    def of(cls, figure: Figure) -> Strokes:
+    def of(cls, figure: Figure) -> LineStyles:
         """Colours and markers in the order in which labels first occur."""
         lines = [line for panel in figure.panels for line in panel.lines]
         palette = PALETTE if all(line.colour is None for line in lines) else BESIDE_MAP

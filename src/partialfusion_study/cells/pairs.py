@@ -1,0 +1,193 @@
+"""Cells of two networks: alone, as an ensemble, and merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import partialfusion as pf
+from partialfusion.core.literals import Alpha
+
+from ..data import normalised
+from ..methods import MethodConfig
+from ..recipes import Pair, Recipe
+from ..samples import evaluation_images, sample
+from ..trained import blueprint, example, trained
+from ..training import accuracy, logits, percent
+from .single import uninterrupted
+
+
+@dataclass(frozen=True)
+class Parents:
+    """Evaluate both networks alone, and the mean of their logits at several shares of B.
+
+    Attributes:
+        pair: the networks.
+        shares: shares of model B.
+        tested: the number of test images; None for all.
+    """
+
+    pair: Pair
+    shares: tuple[float, ...]
+    tested: int | None = None
+
+    @property
+    def needs(self) -> tuple[Recipe, ...]:
+        return self.pair.a, self.pair.b
+
+    def run(self) -> dict[str, Any]:
+        test = evaluation_images(self.pair.data, self.tested)
+        a, b = (logits(trained(model), test.images) for model in (self.pair.a, self.pair.b))
+        return {
+            "a": percent(a, test.labels),
+            "b": percent(b, test.labels),
+            "ensemble": [percent((1 - share) * a + share * b, test.labels) for share in self.shares],
+        }
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Merge a pair and evaluate the result on the test images.
+
+    Attributes:
+        pair: the networks.
+        config: how they are merged.
+        alpha: channels beyond those of one model, 0 to 1.
+        share: the share of model B, the paper's interpolation factor.
+        fixed: spaces that stay isolated whatever alpha is.
+        tested: the number of test images; None for all.
+        seed: random seed of the images that serve as data, and of searches.
+    """
+
+    pair: Pair
+    config: MethodConfig = field(metadata={"stored_as": "way"})
+    alpha: float
+    share: float
+    fixed: tuple[str, ...] = ()
+    tested: int | None = None
+    seed: int = 0
+
+    @property
+    def needs(self) -> tuple[Recipe, ...]:
+        return self.pair.a, self.pair.b
+
+    def run(self) -> dict[str, Any]:
+        result = merged(self.pair, self.config, self.alpha, self.share, fixed=self.fixed, seed=self.seed)
+        spaces = [s for s in result.summary().spaces if s.kind == "elastic"]
+        return {
+            "accuracy": accuracy(result.model, evaluation_images(self.pair.data, self.tested)),
+            "parameters": result.count.effective,
+            "ratio": round(result.count.ratio, 6),
+            "channels": round(sum(s.after for s in spaces) / sum(s.before for s in spaces), 6),
+            "sweeps": result.plan.sweeps,
+        }
+
+
+@dataclass(frozen=True)
+class Spend(Merge):
+    """Merge a pair within a budget: the size of the fusion that `Merge` makes with the same attributes."""
+
+    def run(self) -> dict[str, Any]:
+        like = merged(self.pair, self.config, self.alpha, self.share, fixed=self.fixed, seed=self.seed)
+        mix = 1.0 - self.share, self.share
+        result = fused(self.pair, self.config, self.seed, budget=like.count.ratio, mix=mix)
+        assert isinstance(result.recipe.alpha, dict)
+        return {
+            "accuracy": accuracy(result.model, evaluation_images(self.pair.data, self.tested)),
+            "ratio": round(result.count.ratio, 6),
+            "like": round(like.count.ratio, 6),
+            "alphas": {space: round(alpha, 4) for space, alpha in result.recipe.alpha.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Merge a pair with the shares that score best on labelled training images; evaluate it on the test images.
+
+    Attributes:
+        pair: the networks.
+        config: how they are merged.
+        alpha: channels beyond those of one model, 0 to 1.
+        labelled: the number of images on which the shares are chosen.
+        tested: the number of test images; None for all.
+        seed: random seed of the images.
+    """
+
+    pair: Pair
+    config: MethodConfig = field(metadata={"stored_as": "way"})
+    alpha: float
+    labelled: int
+    tested: int | None = None
+    seed: int = 0
+
+    @property
+    def needs(self) -> tuple[Recipe, ...]:
+        return self.pair.a, self.pair.b
+
+    def run(self) -> dict[str, Any]:
+        chosen = sample(self.pair.data, self.seed, self.labelled)
+        batches = zip(normalised(chosen.images).split(250), chosen.labels.split(250), strict=True)
+        result = fused(self.pair, self.config, self.seed, alpha=self.alpha, mix="auto", evaluate=batches)
+        mixing = result.mixing
+        assert mixing is not None
+        return {
+            "accuracy": accuracy(result.model, evaluation_images(self.pair.data, self.tested)),
+            "share": round(mixing.mix[1], 6),
+            "alike": round(100 * mixing.alike, 2),
+            "curve": [[round(p.mix[1], 6), round(100 * p.score, 4)] for p in mixing.points],
+        }
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Count the non-zero parameters of a merged pair, between hidden layers and in all, relative to one model.
+
+    Attributes:
+        pair: the networks.
+        config: how they are merged.
+        alpha: channels beyond those of one model, 0 to 1.
+        share: the share of model B.
+        seed: random seed of the images that serve as data, and of searches.
+    """
+
+    pair: Pair
+    config: MethodConfig = field(metadata={"stored_as": "way"})
+    alpha: float
+    share: float = 0.5
+    seed: int = 0
+
+    @property
+    def needs(self) -> tuple[Recipe, ...]:
+        return self.pair.a, self.pair.b
+
+    def run(self) -> dict[str, Any]:
+        result = merged(self.pair, self.config, self.alpha, self.share, seed=self.seed)
+        layers = {name: int((p != 0).sum()) for name, p in result.model.named_parameters() if p.dim() == 2}
+        hidden = sorted(layers, key=lambda name: int(name.split(".")[0]))[1:-1]
+        width = self.pair.b.width
+        return {
+            "hidden": [round(layers[name] / width**2, 6) for name in hidden],
+            "ratio": round(result.count.ratio, 6),
+        }
+
+
+def merged(
+    pair: Pair, config: MethodConfig, alpha: float, share: float, *, fixed: tuple[str, ...] = (), seed: int = 0
+) -> pf.Fusion:
+    """A pair fused at one alpha, except the fixed spaces, which stay isolated; `share` is that of model B."""
+    sizes: Alpha | None = {**dict.fromkeys(fixed, 1.0), "*": alpha} if fixed else alpha
+    return fused(pair, config, seed, alpha=sizes, mix=(1.0 - share, share))
+
+
+def fused(pair: Pair, config: MethodConfig, seed: int, **options: Any) -> pf.Fusion:
+    """A pair fused by a configured method; the size and the mix are among the options, which go to `pf.fuse`."""
+    result = pf.fuse(
+        [trained(pair.a), trained(pair.b)],
+        example(pair.b),
+        align=config.align,
+        blueprint=blueprint(pair.b),
+        seed=seed,
+        **config.options(pair.data, seed),
+        **options,
+    )
+    return uninterrupted(result, config)
