@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from partialfusion.blocks import block_report, to_blocks
-from partialfusion.blocks.turns import in_turns, medians
+from partialfusion.blocks.timing import interleaved_times, medians
 from partialfusion.core.text import table
 from partialfusion_study.cells.clocks import fused_by_index
 from partialfusion_study.networks import ResNet18, mlp
@@ -42,7 +42,7 @@ def measure(build: Callable[[], nn.Module], x: Tensor) -> tuple[str, ...]:
         models = [build().eval() for _ in range(2)]
         fused = fused_by_index(models, x, 0.5)
         dense, block, auto = fused.model, to_blocks(fused), to_blocks(fused, x, mode="auto")
-        times = in_turns(
+        times = interleaved_times(
             {
                 "single": lambda: models[0](x),
                 "ensemble": lambda: (models[0](x) + models[1](x)) / 2,

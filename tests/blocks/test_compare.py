@@ -1,4 +1,4 @@
-"""Timing in turns and the comparison of forms; what the times are is no matter of tests."""
+"""Interleaved timing and the comparison of forms; the times themselves are not tested."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from torch import nn
 
 import partialfusion as pf
 from partialfusion.blocks.compare import compare
-from partialfusion.blocks.turns import in_turns, medians
+from partialfusion.blocks.timing import interleaved_times, medians
 
 
-def test_calls_are_made_in_turns() -> None:
+def test_calls_are_interleaved() -> None:
     calls: list[str] = []
-    times = in_turns({name: lambda name=name: calls.append(name) for name in "abc"}, seconds=0, fewest=4)
+    times = interleaved_times({name: lambda name=name: calls.append(name) for name in "abc"}, seconds=0, fewest=4)
     assert "".join(calls) == "abc" * 5  # one round to warm up
     assert {name: len(found) for name, found in times.items()} == {"a": 4, "b": 4, "c": 4}
-    assert len(in_turns({"a": lambda: None}, seconds=60, most=7)["a"]) == 7
+    assert len(interleaved_times({"a": lambda: None}, seconds=60, most=7)["a"]) == 7
 
 
 def test_medians() -> None:

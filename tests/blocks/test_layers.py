@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from partialfusion.blocks.geometry import Group, row_groups
-from partialfusion.blocks.layer import BlockLayer
+from partialfusion.blocks.layer import BlockLayer, Group, row_groups
 from partialfusion.blocks.layers import BLOCK_FORMS
 from partialfusion.errors import DataError
 
@@ -191,8 +190,11 @@ def test_dense_weights_load_and_others_are_refused() -> None:
     assert torch.equal(other.weight, dense.weight)
     assert torch.equal(other.bias, dense.bias)
     state = copy.deepcopy(other.state_dict())
-    for wrong, told in ((torch.ones(9, 9), "weight is not zero outside the blocks"), (torch.ones(8, 9), "has shape")):
-        with pytest.raises(RuntimeError, match=told):
+    for wrong, message in (
+        (torch.ones(9, 9), "weight is not zero outside the blocks"),
+        (torch.ones(8, 9), "has shape"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
             other.load_state_dict({**dense.state_dict(), "weight": wrong})
     assert all(torch.equal(other.state_dict()[name], tensor) for name, tensor in state.items())
 

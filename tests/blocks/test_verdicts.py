@@ -21,8 +21,8 @@ from partialfusion.blocks import (
     block_report,
     dense_state,
     from_blocks,
+    timing,
     to_blocks,
-    trial,
 )
 from partialfusion.errors import DataError, OptionError
 from partialfusion.surgery import apply
@@ -145,7 +145,7 @@ def patched(layer: nn.Module) -> None:
 
 OBSTACLES = {
     "hooks": (hooked, "it has hooks"),
-    "attribute": (patched, "it has an attribute 'forward' of its own"),
+    "attribute": (patched, "it has a custom attribute 'forward'"),
     "parametrised": (weight_norm, "its weight is computed"),
 }
 
@@ -211,7 +211,7 @@ def test_attention_and_grouped_convolutions_keep_their_own_forms() -> None:
 @zoo
 def test_auto_keeps_the_form_it_measured_as_faster(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fusion, x = fused(name), ZOO[name].inputs()
-    monkeypatch.setattr(trial, "SECONDS", 0.0)
+    monkeypatch.setattr(timing, "SECONDS", 0.0)
     model = to_blocks(fusion, x, mode="auto")
     assert error(model(x), fusion.model(x)) < 1e-5
     timed = {p: c for p, c in block_report(model).items() if c.dense_seconds is not None}
@@ -235,7 +235,7 @@ def test_auto_decides_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(dense().shape[1])
         return (2.0, 1.0) if seen[-1] > 12 else (1.0, 2.0)
 
-    monkeypatch.setattr(trial, "paired_times", times)
+    monkeypatch.setattr(timing, "paired_times", times)
     model = to_blocks(fusion, x, mode="auto")
     wide = [p for p, c in block_report(model).items() if c.dense_seconds is not None and p.startswith("layer2")]
     assert len(seen) == 9
@@ -245,7 +245,7 @@ def test_auto_decides_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_layer_that_is_called_twice_is_timed_for_both_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     fusion, x = fused("shared"), ZOO["shared"].inputs()
-    monkeypatch.setattr(trial, "paired_times", lambda *_: (2.0, 1.0))
+    monkeypatch.setattr(timing, "paired_times", lambda *_: (2.0, 1.0))
     choice = block_report(to_blocks(fusion, x, mode="auto"))["again"]
     assert (choice.dense_seconds, choice.block_seconds) == (4.0, 2.0)
 

@@ -1,9 +1,9 @@
-"""What one does with a fused model: run it, train it, keep it, hand it on."""
+"""The block form of a fused model: layers without zero blocks, their speed, and training that keeps the zeros."""
 
+from .candidates import Report, Verdict
 from .convert import block_report, dense_state, from_blocks, to_blocks
 from .layer import BlockLayer
 from .layers import BlockConv1d, BlockConv2d, BlockConv3d, BlockLinear
-from .report import Report, Verdict
 
 __all__ = [
     "BlockConv1d",

@@ -1,9 +1,9 @@
-"""The layers of a fused model that can be held as blocks."""
+"""Which layers of a fused model can be held as blocks, and why the others cannot."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,16 +13,15 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..blueprint import Space
 from ..core.modules import canonical_names
+from ..core.text import table
 from ..kernels import Plan
 from ..surgery.support import parameter_supports
-from .geometry import Group, row_groups
-from .layer import BlockLayer
+from .layer import BlockLayer, Group, row_groups
 from .layers import BLOCK_FORMS
-from .report import Verdict
 
 
 class Fused(Protocol):
-    """What the block form needs of a fusion."""
+    """What the block form needs from a fusion."""
 
     @property
     def model(self) -> nn.Module: ...
@@ -34,9 +33,68 @@ class Fused(Protocol):
     def layout(self) -> Mapping[str, Space]: ...
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one linear or convolution layer.
+
+    Attributes:
+        blocks: whether it is held as blocks.
+        reason: why, or why not.
+        dense: the number of entries of the dense weight.
+        kept: the number of entries of its non-zero blocks, if it has zero blocks.
+        dense_seconds, block_seconds: time of the two forms for one pass over the example inputs, if it was measured.
+    """
+
+    blocks: bool
+    reason: str
+    dense: int
+    kept: int | None = None
+    dense_seconds: float | None = None
+    block_seconds: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Report(Mapping[str, Verdict]):
+    """Path of a layer → what became of it, for all linear and convolution layers of a model. Prints as a table."""
+
+    verdicts: Mapping[str, Verdict]
+
+    def __getitem__(self, layer: str) -> Verdict:
+        return self.verdicts[layer]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.verdicts)
+
+    def __len__(self) -> int:
+        return len(self.verdicts)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        header = ("layer", "form", "entries", "dense entries", "dense", "blocks", "why")
+        rows = [
+            (
+                layer,
+                "blocks" if c.blocks else "dense",
+                f"{c.kept if c.blocks else c.dense:,}",
+                f"{c.dense:,}",
+                _time(c.dense_seconds),
+                _time(c.block_seconds),
+                c.reason,
+            )
+            for layer, c in self.items()
+        ]
+        return table(header, rows, align="<<>>>><")
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e3 * seconds:.3f} ms"
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A linear or convolution layer of the model, its block form where it can have one, and the verdict so far."""
+    """A linear or convolution layer of the model, its block form if it can have one, and the verdict so far."""
 
     layer: nn.Module
     block: BlockLayer | None
@@ -44,7 +102,7 @@ class Candidate:
 
 
 def find_candidates(result: Fused) -> dict[str, Candidate]:
-    """Path → candidate, for all linear and convolution layers in the order of the model."""
+    """Path → candidate, for all linear and convolution layers, in the order of the model."""
     holders: dict[int, set[nn.Module]] = {}
     for module in result.model.modules():
         for parameter in module.parameters(recurse=False):
@@ -68,7 +126,7 @@ def find_candidates(result: Fused) -> dict[str, Candidate]:
 
 
 def _candidate(layer: nn.Linear | _ConvNd, groups: Sequence[Group]) -> Candidate:
-    """A layer that can be replaced, by the blocks of its weight."""
+    """A layer that can be replaced, judged by the blocks of its weight."""
     weight = layer.weight.detach()
     size, kept = weight.numel(), sum(g.area for g in groups) * math.prod(weight.shape[2:])
     if kept == size:
@@ -93,15 +151,14 @@ def _obstacle(layer: nn.Module, weight: Tensor) -> str | None:
         return "it holds more than a weight and a bias"
     if any(value for name, value in vars(layer).items() if name.endswith("_hooks")):
         return "it has hooks"
-    own = {name: value for name, value in vars(layer).items() if name not in vars(nn.Module())}
-    odd = [
-        name for name, value in own.items() if not isinstance(value, (bool, int, float, str, tuple, list, type(None)))
-    ]
-    return f"it has an attribute {odd[0]!r} of its own" if odd else None
+    plain = bool, int, float, str, tuple, list, type(None)
+    common = vars(nn.Module())
+    custom = [name for name, value in vars(layer).items() if name not in common and not isinstance(value, plain)]
+    return f"it has a custom attribute {custom[0]!r}" if custom else None
 
 
 def _groups(name: str, weight: Tensor, result: Fused) -> list[Group]:
-    """The blocks of a weight; a kernel of a convolution is read as a whole."""
+    """The blocks of a weight; all positions of a convolution kernel belong together."""
     support = parameter_supports({name: weight.shape}, result.layout, result.plan)[name]
     rows, cols = (
         np.ones((n, result.plan.models), bool) if table is None else table

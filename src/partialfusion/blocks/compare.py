@@ -1,4 +1,4 @@
-"""How fast a fused model is, dense and as blocks, next to the models it replaces."""
+"""The speed of a fused model, dense and as blocks, compared with the models it replaces."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from ..core.modules import as_inputs, at_rest, to_device_of
 from ..core.text import table
 from .candidates import Fused
 from .convert import block_report, to_blocks
-from .turns import in_turns, medians
+from .timing import interleaved_times as in_turns
+from .timing import medians
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One form of a network.
+    """The speed of one form of a network.
 
     Attributes:
         form: "single", "ensemble", "dense", "blocks" or "auto".
         milliseconds: median wall-clock time of a forward pass.
         ratio: that time relative to the single model's.
-        processor_ratio: the same of the processor time of the calling thread.
-        parameters: that it holds.
+        processor_ratio: the same ratio for the processor time of the calling thread.
+        parameters: the number of parameters that it holds.
     """
 
     form: str
@@ -41,10 +42,11 @@ class Comparison:
     """Speeds measured in one run. Prints as a table.
 
     Attributes:
-        speeds: of all forms.
-        rounds: how often each was called.
-        threads: of PyTorch.
-        block_layers, layers: layers that "auto" holds as blocks, of all that could be.
+        speeds: the speeds of all forms.
+        rounds: how often each form was called.
+        threads: the number of threads that PyTorch used.
+        block_layers: the number of layers that "auto" holds as blocks.
+        layers: the number of layers that have zero blocks.
     """
 
     speeds: tuple[Speed, ...]
@@ -62,21 +64,21 @@ class Comparison:
             for s in self.speeds
         ]
         header = ("form", "ms", "× single", "processor", "parameters")
-        told = (
-            f"medians of {self.rounds} calls in turns with {self.threads} thread(s); auto holds {self.block_layers} of "
-            f"{self.layers} layers with zero blocks as blocks"
+        note = (
+            f"medians of {self.rounds} interleaved calls with {self.threads} thread(s); auto holds "
+            f"{self.block_layers} of {self.layers} layers with zero blocks as blocks"
         )
-        return f"{table(header, rows, align='<>>>>')}\n{told}"
+        return f"{table(header, rows, align='<>>>>')}\n{note}"
 
 
 def compare(models: Sequence[nn.Module], fused: Fused, example_inputs: Any, *, seconds: float = 10.0) -> Comparison:
     """Time one model, all of them, and their fusion: dense, as blocks, and with blocks where these are faster.
 
     Args:
-        models: the sources, or others of their shapes.
+        models: the sources, or other models with their shapes.
         fused: what `fuse` returned.
-        example_inputs: a tensor, or a tuple of positional inputs; of the batch size that matters.
-        seconds: how long to measure, beside the trials of "auto".
+        example_inputs: a tensor, or a tuple of positional inputs, with the batch size to measure.
+        seconds: how long to measure, in addition to the timing of single layers for "auto".
     """
     first = models[0]
     inputs = to_device_of(first, as_inputs(example_inputs))
@@ -89,10 +91,10 @@ def compare(models: Sequence[nn.Module], fused: Fused, example_inputs: Any, *, s
     with at_rest(*models, *forms.values()), torch.no_grad():
         times = in_turns(functions, seconds=seconds, fewest=9, device=next(first.parameters()).device)
     middle = medians(times)
-    wall, work = middle["single"]
+    wall, processor = middle["single"]
     sizes = {"single": _size(first), "ensemble": sum(map(_size, models)), **{n: _size(m) for n, m in forms.items()}}
     speeds = tuple(
-        Speed(name, 1000 * found[0], found[0] / wall, found[1] / max(work, 1e-9), sizes[name])
+        Speed(name, 1000 * found[0], found[0] / wall, found[1] / max(processor, 1e-9), sizes[name])
         for name, found in middle.items()
     )
     verdicts = [v for v in block_report(auto).values() if v.kept is not None]

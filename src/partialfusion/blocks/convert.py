@@ -14,10 +14,9 @@ from ..core.modules import as_inputs, first_line, named_tensors, run, shapes_of
 from ..errors import DataError, OptionError
 from ..fusing.validation import check_result
 from ..surgery.verify import bisect_failures, close
-from .candidates import Candidate, Fused, find_candidates
+from .candidates import Candidate, Fused, Report, Verdict, find_candidates
 from .layer import BlockLayer
-from .report import Report, Verdict
-from .trial import Probe
+from .timing import TimedLayer
 
 log = logging.getLogger(__name__)
 
@@ -28,18 +27,18 @@ REPORT = "_block_report"
 def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks") -> nn.Module:
     """A copy of the fused model whose linear and convolution layers hold and multiply only their non-zero blocks.
 
-    It computes the same, and has `result.count.effective` parameters where every weight with zero blocks belongs to
-    such a layer. `block_report(model)` tells what became of each layer.
+    It computes the same outputs, and has `result.count.effective` parameters if every weight with zero blocks belongs
+    to such a layer. `block_report(model)` shows what became of each layer.
 
-    A layer stays dense where there is nothing to save, and where replacing it would not be safe: its weight is shared
-    or computed, it has hooks, it is a grouped convolution or a part of nn.MultiheadAttention; or, which only example
+    A layer stays dense if there is nothing to save, or if replacing it would not be safe: its weight is shared or
+    computed, it has hooks, it is a grouped convolution or a part of nn.MultiheadAttention; or, which only example
     inputs can show, the model's code does not call it as a module, or computes something else with the block form.
 
     Args:
-        result: what `fuse` returned; its model stays as it is.
-        example_inputs: a tensor, or a tuple of positional inputs. The block form is checked on them.
-        mode: "blocks" replaces every layer that has zero blocks. "auto" times both forms of each on the example inputs
-            and keeps the faster one.
+        result: what `fuse` returned; its model is not changed.
+        example_inputs: a tensor, or a tuple of positional inputs, on which the block form is checked.
+        mode: "blocks" replaces every layer that has zero blocks. "auto" times both forms of each layer on the example
+            inputs and keeps the faster one.
     """
     if mode not in get_args(Mode):
         raise OptionError(f"mode={mode!r} is not known; use {' or '.join(map(repr, get_args(Mode)))}")
@@ -66,7 +65,7 @@ def block_report(model: nn.Module) -> Report:
 
 
 def from_blocks(model: nn.Module) -> nn.Module:
-    """A copy of a model in block form with dense layers again: the same numbers, exact zeros outside the blocks."""
+    """A copy of a model in block form with dense layers again: the same numbers, and exact zeros outside the blocks."""
     dense = _replaced(model, {m: m.dense() for m in model.modules() if isinstance(m, BlockLayer)})
     vars(dense).pop(REPORT, None)
     return dense
@@ -76,7 +75,7 @@ def dense_state(model: nn.Module) -> dict[str, Tensor]:
     """The state dict of a model in block form, under the names and in the shapes of the dense model.
 
     In block form `<layer>.weight` is kept as `<layer>.blocks.0.weight`, `<layer>.blocks.1.weight`, …; all other names
-    are the same. `load_state_dict` of a model in block form takes either.
+    are the same. `load_state_dict` of a model in block form accepts either.
     """
     paths = model.named_modules(remove_duplicate=False)
     layers = {f"{path}." if path else "": m for path, m in paths if isinstance(m, BlockLayer)}
@@ -91,7 +90,7 @@ def dense_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _forms(candidates: Mapping[str, Candidate], paths: Sequence[str]) -> dict[nn.Module, BlockLayer]:
-    """Dense layer → block form, of the layers at these paths."""
+    """Dense layer → block form, for the layers at these paths."""
     return {c.layer: c.block for c in (candidates[p] for p in paths) if c.block is not None}
 
 
@@ -109,7 +108,7 @@ def _tried(
 
     def passes(paths: Sequence[str]) -> bool:
         try:
-            return close(run(_replaced(model, _forms(candidates, paths), share=True), inputs), expected)
+            return close(run(_replaced(model, _forms(candidates, paths), shared=True), inputs), expected)
         except Exception as error:
             log.debug("%s as blocks: %s", paths, first_line(error))
             return False
@@ -118,48 +117,48 @@ def _tried(
     unfit = bisect_failures(paths, passes)
     verdicts = {p: replace(candidates[p].verdict, blocks=False, reason="the model needs it dense") for p in unfit}
     kept = _forms(candidates, [p for p in paths if p not in unfit])
-    probes = {layer: Probe(layer, block, timed=timed) for layer, block in kept.items()}
-    run(_replaced(model, probes, share=True), inputs)
+    stand_ins = {layer: TimedLayer(layer, block, timed=timed) for layer, block in kept.items()}
+    run(_replaced(model, stand_ins, shared=True), inputs)
     for path in paths:
         if path not in unfit:
-            verdicts[path] = _judged(candidates[path].verdict, probes[candidates[path].layer])
+            verdicts[path] = _judged(candidates[path].verdict, stand_ins[candidates[path].layer])
     return verdicts
 
 
-def _judged(verdict: Verdict, probe: Probe) -> Verdict:
-    """The verdict for a layer after the model ran with a probe in its place."""
-    if not probe.calls:
+def _judged(verdict: Verdict, stand_in: TimedLayer) -> Verdict:
+    """The verdict on a layer after the model ran with a stand-in for it."""
+    if not stand_in.calls:
         return replace(verdict, blocks=False, reason="the model does not call it as a module")
-    if not probe.timed:
+    if not stand_in.timed:
         return verdict
-    faster = probe.block_seconds < probe.dense_seconds
+    faster = stand_in.block_seconds < stand_in.dense_seconds
     return replace(
         verdict,
         blocks=faster,
         reason="blocks were faster" if faster else "dense was faster",
-        dense_seconds=probe.dense_seconds,
-        block_seconds=probe.block_seconds,
+        dense_seconds=stand_in.dense_seconds,
+        block_seconds=stand_in.block_seconds,
     )
 
 
-def _replaced(model: nn.Module, layers: Mapping[nn.Module, nn.Module], *, share: bool = False) -> nn.Module:
-    """A copy of a model with some layers replaced, wherever it keeps them.
+def _replaced(model: nn.Module, layers: Mapping[nn.Module, nn.Module], *, shared: bool = False) -> nn.Module:
+    """A copy of a model with some layers replaced, wherever the model keeps them.
 
-    Copying meets the replacement in place of the layer, so that the weight of the layer is never copied.
+    The copy takes the replacement in place of the layer, so that the weight of the layer is never copied.
 
     Args:
-        model: stays as it is.
+        model: the model to copy; it is not changed.
         layers: layer → replacement, which becomes part of the copy.
-        share: let the copy have the model's own parameters and buffers, for a trial.
+        shared: use the model's own parameters and buffers in the copy, to try it out.
     """
     memo: dict[int, Any] = {id(layer): replacement for layer, replacement in layers.items()}
-    if share:
+    if shared:
         memo.update({id(t): t for t in named_tensors(model).values()})
     for module in model.modules():
         for value in vars(module).values():
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
-    if not share:
+    if not shared:
         for replacement in layers.values():
             replacement.bias = copy.deepcopy(replacement.bias, memo)
     copied: nn.Module = copy.deepcopy(model, memo)

@@ -1,8 +1,9 @@
-"""What layers that hold and multiply only the non-zero blocks of their weight have in common."""
+"""The block form of a layer: the non-zero blocks of its weight, and the base class that multiplies only these."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -11,23 +12,65 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from ..core.arrays import Bools, Ints
 from ..errors import DataError
-from .geometry import Group
 
 # A few slices are cheaper to join than an index is to look up.
 MOST_RUNS = 8
 
 
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Output channels that read the same input channels: one non-zero block of a fused weight.
+
+    Attributes:
+        rows: positions of the output channels, on axis 0 of the weight.
+        cols: positions of the input channels, on axis 1 of the weight.
+    """
+
+    rows: Ints
+    cols: Ints
+
+    @property
+    def area(self) -> int:
+        return len(self.rows) * len(self.cols)
+
+
+def row_groups(rows: Bools, cols: Bools) -> list[Group]:
+    """The non-zero blocks of a weight.
+
+    An entry can differ from zero only where its row and its column have a model in common. Rows that read the same
+    columns form one group, so every entry is in at most one block and no two products have to be added. Groups are
+    in the order of their first row.
+
+    Args:
+        rows: (out × models) which models write each output channel.
+        cols: (in × models) which models write each input channel.
+    """
+    sets, group_of = np.unique(rows, axis=0, return_inverse=True)
+    reads = (sets.astype(np.int64) @ cols.T.astype(np.int64)) > 0
+    kinds, kind_of = np.unique(reads, axis=0, return_inverse=True)
+    of_row = kind_of.reshape(-1)[group_of.reshape(-1)]
+    groups = [Group(np.flatnonzero(of_row == k), np.flatnonzero(kind)) for k, kind in enumerate(kinds)]
+    return sorted(groups, key=lambda g: int(g.rows[0]))
+
+
 class Block(nn.Module):
     """The weights of one group of output channels: (rows × columns × kernel), and which columns these are.
 
-    Contiguous columns are a slice of the input without a copy; a few stretches are joined, more are gathered.
+    Contiguous columns are a slice of the input without a copy; a few runs of columns are joined, more are gathered.
     """
 
     index: Tensor | None
 
     def __init__(self, rows: Tensor, group: Group, *, trained: bool) -> None:
-        """The block of some rows of a dense weight (rows × all columns × kernel)."""
+        """Cut a block out of a dense weight.
+
+        Args:
+            rows: (rows × all columns × kernel) the rows of the group.
+            group: the group.
+            trained: whether the weights of the block take gradients.
+        """
         super().__init__()
         cuts = np.flatnonzero(np.diff(group.cols) != 1) + 1
         self.runs = tuple((int(run[0]), len(run)) for run in np.split(group.cols, cuts))
@@ -69,23 +112,22 @@ class BlockLayer(nn.Module):
     """A layer whose weight is held as blocks, one for every group of output channels.
 
     Parameters are `blocks.<k>.weight` and `bias`, which is whole and in the order of the channels. `weight` is the
-    dense weight, put together when it is asked for. A dense state dict, with `weight` in place of the blocks, loads
-    too.
+    dense weight, assembled on access. A dense state dict, with `weight` in place of the blocks, can be loaded too.
     """
 
     blocks: nn.ModuleList
     bias: nn.Parameter | None
-    rows: Tensor | None  # the rows of the blocks one after the other, where that is not the order of the channels
-    order: Tensor | None  # the way back
-    dim: ClassVar[int]  # of the channels, from the end
+    rows: Tensor | None  # the rows of the blocks one after the other, unless that is the order of the channels
+    order: Tensor | None  # the inverse of that permutation
+    dim: ClassVar[int]  # the dimension of the channels, counted from the end
     dense_class: ClassVar[type[nn.Module]]
 
     def __init__(self, layer: nn.Linear | _ConvNd, groups: Sequence[Group]) -> None:
         """The block form of a dense layer; the bias is the layer's own parameter.
 
         Args:
-            layer: nn.Linear, or a convolution with one group.
-            groups: a partition of its output channels; the weight is zero outside of their columns.
+            layer: an nn.Linear, or a convolution with one group.
+            groups: a partition of its output channels; the weight is zero outside their columns.
         """
         super().__init__()
         common = vars(nn.Module())
@@ -107,7 +149,7 @@ class BlockLayer(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """(out × in × kernel) the dense weight, differentiable in the blocks."""
+        """(out × in × kernel) the dense weight, differentiable with respect to the blocks."""
         return self._joined([b.widened(self.inputs) for b in self._held()], 0)
 
     def cut(self, dense: Tensor) -> list[Tensor]:
@@ -148,17 +190,17 @@ class BlockLayer(nn.Module):
         return joined if self.order is None else joined.index_select(dim, self.order)
 
     def _check(self, x: Tensor) -> None:
-        """A slice of an input that is too wide would pass unnoticed."""
+        """Check the width: a slice of an input that is too wide would go unnoticed."""
         if x.dim() < -self.dim or x.shape[self.dim] != self.inputs:
             raise DataError(
                 f"{type(self).__name__} takes {self.inputs} channels on dimension {self.dim}, got an input of shape "
-                f"{tuple(x.shape)}: pass what the dense layer takes"
+                f"{tuple(x.shape)}: pass the input that the dense layer would get"
             )
 
     def _in_place(self, x: Tensor) -> bool:
         """Whether products may be written into their slices of one output, which saves a copy of it.
 
-        What autograd, autocast, function transforms or a tracer has to see goes by the joined products instead.
+        Where autograd, autocast, function transforms or a tracer must see the products, they are joined instead.
         """
         return self.rows is None and not (
             torch.is_grad_enabled()
@@ -169,7 +211,7 @@ class BlockLayer(nn.Module):
         )
 
     def _linear(self, x: Tensor) -> Tensor:
-        """(… × in) → (… × out); a kernel of one position counts as none."""
+        """(… × in) → (… × out); a kernel of one position is ignored."""
         parts = self._parts()
         if not self._in_place(x):
             return self._joined([F.linear(b.columns(x, -1), b.weight.flatten(1), bias) for b, bias in parts], -1)
@@ -186,23 +228,23 @@ class BlockLayer(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, metadata: Any, strict: bool, *lists: list[str]
     ) -> None:
-        """As PyTorch's; a dense weight in the state is cut into its blocks first."""
+        """As in PyTorch; a dense weight in the state dict is first cut into its blocks."""
         dense = state_dict.pop(f"{prefix}weight", None)
         if dense is not None:
-            wrong = self._unfit(dense)
-            if wrong:
-                lists[-1].append(f"{prefix}weight {wrong}")
-            parts = [b.weight for b in self._held()] if wrong else self.cut(dense)
+            problem = self._problem(dense)
+            if problem:
+                lists[-1].append(f"{prefix}weight {problem}")
+            parts = [b.weight for b in self._held()] if problem else self.cut(dense)
             state_dict.update({f"{prefix}blocks.{k}.weight": part.detach().clone() for k, part in enumerate(parts)})
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
 
-    def _unfit(self, dense: Tensor) -> str | None:
+    def _problem(self, dense: Tensor) -> str | None:
         """Why a dense weight cannot be loaded."""
         kernel = next(self._held()).weight.shape[2:]
         if tuple(dense.shape) != (self.outputs, self.inputs, *kernel):
-            return f"has shape {tuple(dense.shape)}, the blocks are of {(self.outputs, self.inputs, *kernel)}"
+            return f"has shape {tuple(dense.shape)}, but the blocks are of {(self.outputs, self.inputs, *kernel)}"
         if not self.holds(dense):
-            return "is not zero outside the blocks: it is of another plan, or was trained dense"
+            return "is not zero outside the blocks: it belongs to another plan, or was trained dense"
         return None
 
     def extra_repr(self) -> str:

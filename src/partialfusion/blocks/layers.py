@@ -10,12 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from .geometry import Group
-from .layer import Block, BlockLayer
+from .layer import Block, BlockLayer, Group
 
 
 class BlockLinear(BlockLayer):
-    """nn.Linear by blocks: (… × in) → (… × out)."""
+    """nn.Linear in block form: (… × in) → (… × out)."""
 
     dim = -1
     dense_class = nn.Linear
@@ -26,7 +25,7 @@ class BlockLinear(BlockLayer):
 
 
 class BlockConv(BlockLayer):
-    """A convolution by blocks: (batch × in × positions) → (batch × out × positions)."""
+    """A convolution in block form: (batch × in × positions) → (batch × out × positions)."""
 
     convolve: ClassVar[Callable[..., Tensor]]
     channels_last: ClassVar[torch.memory_format | None] = None
@@ -57,7 +56,7 @@ class BlockConv(BlockLayer):
         return self._joined(parts, self.dim)
 
     def _pointwise(self, x: Tensor) -> Tensor:
-        """A kernel of one position is a matrix product, which takes slices of channels without a copy."""
+        """A kernel of one position is a matrix product, which reads slices of channels without a copy."""
         last = self.channels_last
         by_channel = last is not None and x.dim() == 1 - self.dim and x.is_contiguous(memory_format=last)
         if set(self.stride) != {1}:
@@ -88,7 +87,7 @@ class BlockConv(BlockLayer):
 
 
 class BlockConv1d(BlockConv):
-    """nn.Conv1d by blocks."""
+    """nn.Conv1d in block form."""
 
     dim = -2
     dense_class = nn.Conv1d
@@ -96,7 +95,7 @@ class BlockConv1d(BlockConv):
 
 
 class BlockConv2d(BlockConv):
-    """nn.Conv2d by blocks."""
+    """nn.Conv2d in block form."""
 
     dim = -3
     dense_class = nn.Conv2d
@@ -105,7 +104,7 @@ class BlockConv2d(BlockConv):
 
 
 class BlockConv3d(BlockConv):
-    """nn.Conv3d by blocks."""
+    """nn.Conv3d in block form."""
 
     dim = -4
     dense_class = nn.Conv3d
