@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import platform
 import time
 import traceback
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+
+from partialfusion.core.machine import available_cores
 
 from .errors import StudyError
 
@@ -133,15 +134,10 @@ def compute(cell: Cell) -> Record:
     return Record(kind(cell), key(cell), config(cell), result, seconds, machine(), when)
 
 
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @cache
 def machine() -> dict[str, Any]:
     """A short description of the machine that results are computed on."""
-    found: dict[str, Any] = {"cpu": _processor(), "cores": cores()}
+    found: dict[str, Any] = {"cpu": _processor(), "cores": available_cores()}
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found | {"system": f"{platform.system()} {platform.machine()}", "torch": str(torch.__version__)}

@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
 import partialfusion as pf
+from partialfusion.core.machine import available_cores as cores
 from partialfusion.errors import OptionError
 
-from .cell import cores
 from .errors import StudyError
 
 log = logging.getLogger(__name__)

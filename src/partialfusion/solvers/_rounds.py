@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import NamedTuple
 
 from ..core.arrays import Ints
+from ..core.machine import available_cores
 from ..errors import OptionError
 
 Progress = Callable[[int, int], None]
@@ -42,7 +42,7 @@ def best_of(
     if workers is not None and workers < 1:
         raise OptionError(f"workers={workers}: at least one is needed; None takes every core")
     crew = _Crew(searches)
-    threads = [Thread(target=crew.work, daemon=True) for _ in range(workers or _cores())]
+    threads = [Thread(target=crew.work, daemon=True) for _ in range(workers or available_cores())]
     best: dict[int, Found] = {}
     done, complete = 0, True
     try:
@@ -107,7 +107,3 @@ class _Crew:
             result = self.results.get()
             if isinstance(result, tuple):
                 yield result
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
