@@ -1,4 +1,4 @@
-"""What the build of the site adds, so that no page goes stale: the commands as they are, and results as they come."""
+"""What the build of the site adds to the pages: the commands with their options, and new pages of results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARK = "<!-- commands -->"
 
 
 def on_config(config: Any) -> Any:
-    """Pages of results that the navigation does not name yet come at its end: `make results` may write new ones."""
+    """Append pages of results that the navigation does not list yet: `make results` may write new ones."""
     named = set(_paths(config.nav))
     results = Path(config.docs_dir) / "results"
     others = sorted(f"results/{page.name}" for page in results.glob("*.md") if f"results/{page.name}" not in named)
@@ -23,7 +23,7 @@ def on_config(config: Any) -> Any:
 
 
 def _paths(nav: Any) -> Iterator[str]:
-    """The pages that a navigation names, at any depth."""
+    """The pages listed in a navigation, at any depth."""
     if isinstance(nav, str):
         yield nav
     for entry in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
@@ -31,18 +31,18 @@ def _paths(nav: Any) -> Iterator[str]:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Every command with its arguments, options and examples where a page has the mark."""
+    """Replace the mark in a page by every command with its arguments, options and examples."""
     return markdown.replace(MARK, "\n".join(described())) if MARK in markdown else markdown
 
 
 def described() -> Iterator[str]:
-    """Lines of Markdown on every command, in the order of the help."""
+    """Markdown lines that describe every command, in the order of the help."""
     for name, command in commands():
         yield from (f"## {name}", "", *_section(name, command))
 
 
 def commands() -> list[tuple[str, Any]]:
-    """Name → command, those of groups after their group; PyTorch is not needed."""
+    """Every command with its full name; does not import PyTorch."""
     if str(ROOT / "src") not in sys.path:
         sys.path.insert(0, str(ROOT / "src"))
     from typer.main import get_command
@@ -66,10 +66,10 @@ def _section(name: str, command: Any) -> Iterator[str]:
     given = " ".join(p.metavar or p.name.upper() for p in arguments)
     needed = " ".join(f"{p.opts[0]} {p.metavar or p.name.upper()}" for p in options if p.required)
     usage = " ".join(part for part in ("partialfusion", name, given, needed, "[OPTIONS]") if part)
-    yield from (_plain(command.help or ""), "", "```text", usage, "```", "")
+    yield from (_escaped(command.help or ""), "", "```text", usage, "```", "")
     yield from ("| argument or option | meaning | default |", "| --- | --- | --- |")
     for p in (*arguments, *options):
-        yield f"| {_called(p)} | {_plain(p.help or '')} | {_default(p)} |"
+        yield f"| {_called(p)} | {_escaped(p.help or '')} | {_default(p)} |"
     yield ""
     if command.epilog:
         lines = _unmarked(command.epilog).splitlines()
@@ -85,17 +85,17 @@ def _called(p: Any) -> str:
 
 def _default(p: Any) -> str:
     if p.required:
-        return "needed"
+        return "required"
     if p.is_flag if hasattr(p, "is_flag") else False:
         return "on" if p.default and p.secondary_opts else ""
     return "" if p.default is None or callable(p.default) else f"`{p.default}`"
 
 
-def _plain(text: str) -> str:
-    """As Markdown: pipes, stars and angle brackets of the text are its own."""
+def _escaped(text: str) -> str:
+    """The text as Markdown, with pipes, stars and angle brackets escaped."""
     return re.sub(r"([|*<>])", r"\\\1", _unmarked(text.strip()))
 
 
 def _unmarked(text: str) -> str:
-    """Without the terminal's markup."""
+    """The text without terminal markup."""
     return re.sub(r"\[/?(bold|italic|dim)\]", "", text)

@@ -1,6 +1,6 @@
-"""Draws the pictures of docs/concepts.md from real runs: two small networks trained on handwritten digits, fused.
+"""Draws the pictures of docs/concepts.md from real runs: two small networks trained on handwritten digits, and fused.
 
-python docs/illustration.py, with the package and its extras [demo,study] installed; takes about a minute on one core.
+Run it with the package and its extras [demo,study] installed; it takes about a minute on one core.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion import demo as digits
-from partialfusion_study.networks import BasicBlock
 
 A, B, BOTH, INK, PALE = "#2f6fb3", "#d9822b", "#7a4fa3", "#333333", "#dddddd"
 IMAGES = Path(__file__).with_name("images")
@@ -68,7 +67,7 @@ class Run:
 
 
 def run() -> Run:
-    """The specialist of one digit and its counterpart, as in the demo, but with eight channels a layer."""
+    """The specialist on one digit and its counterpart, as in the demo, but with eight channels per layer."""
     training, test = digits.load()
     known, others = digits.split(training, digits.DIGIT, torch.Generator().manual_seed(0))
     a, b = trained(known, 1), trained(others, 2)
@@ -113,7 +112,7 @@ def unit(channels: Tensor) -> np.ndarray:
 
 
 def features(ax: Axes, ours: np.ndarray, theirs: np.ndarray, matched: Matched) -> None:
-    """All channels in the plane that shows most of their distances, fused pairs joined."""
+    """All channels in the plane that keeps most of their distances; fused pairs are joined."""
     both = np.concatenate([ours, theirs])
     centred = both - both.mean(0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
@@ -126,9 +125,9 @@ def features(ax: Axes, ours: np.ndarray, theirs: np.ndarray, matched: Matched) -
             x, y = places[side * WIDTH + k]
             ax.scatter([x], [y], s=210, color=colour, edgecolor=INK if k in alone else "white", lw=1.6, zorder=2)
             ax.text(x, y, str(k), color="white", ha="center", va="center", fontsize=8.5, zorder=3)
-    share = (sizes[:2] ** 2).sum() / (sizes**2).sum()
+    explained = (sizes[:2] ** 2).sum() / (sizes**2).sum()
     ax.set_title("1  Which channels respond alike?", fontsize=11, color=INK)
-    ax.set_xlabel(f"A is blue, B orange; dark rims are isolated\n(two axes, {share:.0%} of the squared distances)")
+    ax.set_xlabel(f"A is blue, B orange; dark rims are isolated\n(two axes, {explained:.0%} of the squared distances)")
     ax.set_xticks([])
     ax.set_yticks([])
     ax.margins(0.12)
@@ -178,11 +177,11 @@ def network(ax: Axes, fusion: pf.Fusion) -> None:
     ax.set_xlim(-0.3, 3.3)
     ax.set_ylim(-7.2, 6)
     ax.axis("off")
-    ax.set_title("3  One network: A's own, shared, B's own", fontsize=11, color=INK)
+    ax.set_title("3  One network: isolated of A, fused, isolated of B", fontsize=11, color=INK)
 
 
 def colours(fusion: pf.Fusion, space: str) -> list[str]:
-    """Of the channels of a space of the result: A's, shared, B's."""
+    """The colour of each channel of a space of the result: isolated of A, fused, isolated of B."""
     support = fusion.plan[space].support()
     return [BOTH if a and b else A if a else B for a, b in support]
 
@@ -238,7 +237,7 @@ def heat(ax: Axes, matrix: np.ndarray, most: float) -> None:
 
 
 def blocks(ax: Axes, fusion: pf.Fusion, weight: np.ndarray, scale: float) -> None:
-    """The weight of the result, with the borders between A's own, shared and B's own."""
+    """The weight of the result, with lines between the isolated channels of A, the fused ones and those of B."""
     heat(ax, weight, scale)
     names = ("isolated A", "fused", "isolated B")
     for axis, space in ((0, "second"), (1, "first")):
@@ -259,13 +258,25 @@ def blocks(ax: Axes, fusion: pf.Fusion, weight: np.ndarray, scale: float) -> Non
     ax.tick_params(length=0)
 
 
+class Block(nn.Module):
+    """Two convolutions with batch norm, added to their input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x + self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+
+
 class Residual(nn.Module):
     """A stem, one block with a residual sum, and a classifier."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, padding=1, bias=False)
-        self.block = BasicBlock(8, 8, 1)
+        self.block = Block(8)
         self.classifier = nn.Linear(8, 10)
 
     def forward(self, x: Tensor) -> Tensor:

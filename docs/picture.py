@@ -1,4 +1,4 @@
-"""Draws docs/picture.png: the idea, and the dial as the digits demo measures it.
+"""Draws docs/picture.png: the idea, and accuracy against size as the demo measures it.
 
 Needs matplotlib: pip install matplotlib && python docs/picture.py
 """

@@ -1,6 +1,6 @@
-"""Makes docs/images/frontier.png: the page of a real frontier in headless Chromium.
+"""Takes docs/images/frontier.png, a screenshot of a frontier page, with headless Chromium.
 
-python docs/screenshot.py, with the package, its extra [demo] and Chromium installed; takes some minutes on one core.
+Run it with the package, its extra [demo] and Chromium installed; it takes a few minutes on one core.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""The examples of the README and of all pages run as they are printed."""
+"""The examples of the README and of all pages run as they are printed, and the code that pages name exists."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import shlex
+from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +81,82 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", README):
         assert (ROOT / target).exists(), target
+
+
+NAMING_CODE = ("docs/paper-to-code.md", "docs/how-it-works.md", "CONTRIBUTING.md")
+FOLDERS = (ROOT, ROOT / "src", ROOT / "src" / "partialfusion", ROOT / "tests")
+FOREIGN = {"torch", "nn", "np", "result"}  # first parts of dotted names that are not the library's
+BUILT = {"site/", ".venv"}  # made by make, not part of a checkout
+PATH = r"[\w.-]*(?:/[\w.-]+)+/?(?:::\w+)?|[\w-]+/|\w+\.(?:py|md|toml|txt)(?:::\w+)?"
+DOTTED = r"[A-Za-z_]\w*(?:\.\w+)+"
+
+
+def named_code(text: str) -> set[str]:
+    """The paths and dotted names among the code spans of a page: `fusing/align/`, `kernels.pair.KernelPair`."""
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return {span for span in spans if re.fullmatch(f"{PATH}|{DOTTED}", span)} - BUILT
+
+
+def is_there(name: str) -> bool:
+    """Whether a path exists (and defines the function after `::`), or a dotted name can be imported."""
+    file, _, function = name.partition("::")
+    if "/" in file or re.search(r"\.(py|md|toml|txt)$", file):
+        found = [folder / file for folder in FOLDERS if (folder / file).exists()]
+        found = found or ([] if "/" in file else list((ROOT / "src").rglob(file)))
+        return any(not function or f"def {function}(" in path.read_text() for path in found)
+    first, *rest = name.split(".")
+    if first[0].isupper():
+        return rest[0] in class_members().get(first, ())
+    packages = {"pf": "partialfusion", "partialfusion": "partialfusion", "partialfusion_study": "partialfusion_study"}
+    parts = [*packages.get(first, f"partialfusion.{first}").split("."), *rest]
+    for count in range(len(parts), 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:count]))
+            attrgetter(".".join([*parts[count:], "__class__"]))(module)
+        except (ImportError, AttributeError):
+            continue
+        return True
+    return False
+
+
+@cache
+def class_members() -> dict[str, set[str]]:
+    """Class of the library → its methods and fields."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                names = found.setdefault(node.name, set())
+                names.update(part.name for part in node.body if isinstance(part, ast.FunctionDef))
+                names.update(ast.unparse(part.target) for part in node.body if isinstance(part, ast.AnnAssign))
+    return found
+
+
+@pytest.mark.parametrize("page", NAMING_CODE)
+def test_the_code_that_pages_name_is_there(page: str) -> None:
+    names = {name for name in named_code((ROOT / page).read_text()) if name.split(".")[0] not in FOREIGN}
+    assert len(names) > 10
+    assert sorted(name for name in names if not is_there(name)) == []
+
+
+def test_a_stale_name_is_noticed() -> None:
+    text = "`kernels/pair.py`, `kernels/gone.py`, `gone/`, `kernels.pair.gone`, `gone.pair`, `KernelPair.gone`"
+    stale = {"kernels/gone.py", "gone/", "kernels.pair.gone", "gone.pair", "KernelPair.gone"}
+    assert {name for name in named_code(text) if not is_there(name)} == stale
+    assert is_there("KernelPair.write_matrix")
+    assert is_there("kernels/test_choice.py::test_deletion")
+    assert not is_there("kernels/test_choice.py::test_gone")
+
+
+PUBLIC_PAGES = [page for page in PAGES if "results" not in page.parts]
+
+
+@pytest.mark.parametrize("page", PUBLIC_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_use_networks_that_a_reader_can_see(page: Path) -> None:
+    """Python examples bring their own networks; the demo's is for commands on the demo's files."""
+    assert not [code for code in blocks("python", page.read_text()) if re.search("partialfusion_study|demo", code)]
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda script: script.name)
+def test_examples_use_networks_that_a_reader_can_see(script: Path) -> None:
+    assert not re.search("partialfusion_study|demo", script.read_text())
