@@ -149,7 +149,7 @@ def test_nothing_that_could_be_fused_is_a_failure(labelled: Labelled) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--alphas", "0,2"), "alphas: 2.0 is not a share"),
+        (("--alphas", "0,2"), "alphas: 2.0 is not a number from 0 to 1"),
         (("--alphas", "0,x"), "--alphas 0,x: 'x' is not a number"),
         (("--methods", "magic"), "method='magic' is not known"),
         (("--methods", "ot,"), "--methods ot,: give names separated by commas"),

@@ -90,12 +90,12 @@ def convert(
 def _check(out: Path, form: str, inputs: list[str], files: list[Path]) -> None:
     """Report problems with the output before anything is loaded."""
     from ..io.checkpoints import check_writable
-    from ..io.onnx import writable as onnx_writable
+    from ..io.files import check_target
 
     if form not in FORMS:
         raise OptionError(f"form={form!r} is not known: choose one of {', '.join(FORMS)}")
     if out.suffix == ONNX:
-        onnx_writable(out)
+        check_target(out, suffixes=(ONNX,), keep=files)
         if not inputs:
             raise OptionError("exporting to ONNX runs the model on an example input: give --input SHAPE")
         return
@@ -149,8 +149,7 @@ def _export(model: nn.Module, inputs: tuple[Any, ...], out: Path, dtype: torch.d
 def _save(model: nn.Module, out: Path, plan: Path | None, dtype: torch.dtype | None) -> None:
     """Write blocks with the plan of a file, else a state dict."""
     from ..io.checkpoints import save_state
-    from ..io.resave import resave
-    from ..io.storage import inspect
+    from ..io.storage import inspect, resave
 
     if plan is None:
         save_state(model, out, dtype=dtype)

@@ -45,7 +45,7 @@ def demo(
         from .. import demo as digits
 
         if not no_page:
-            check_outputs([page], forms=PAGES)
+            check_outputs([page], suffixes=PAGES)
         if save is not None:
             _make_folder(save)
         pair = digits.specialists(seed, progress=report)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import CheckpointError, OptionError
+from ..errors import OptionError
 from . import options as opt
 from .data import data_files, load_data, load_evaluate
 from .parse import example_inputs, factory_per_model, parse_names, parse_numbers, parse_refit
@@ -18,7 +18,7 @@ from .terminal import guarded, interrupted, print_json, working
 if TYPE_CHECKING:
     from ..tradeoff import Frontier
 
-PAGES, FORMS = (".html", ".htm"), (".html", ".htm", ".csv", ".json")
+PAGES, SUFFIXES = (".html", ".htm"), (".html", ".htm", ".csv", ".json")
 TITLE = "Fusion frontier"
 
 
@@ -125,14 +125,12 @@ def _check_fused(found: Frontier) -> None:
         )
 
 
-def check_outputs(paths: Sequence[Path], *, forms: Sequence[str] = FORMS, keep: Sequence[Path] = ()) -> None:
+def check_outputs(paths: Sequence[Path], *, suffixes: Sequence[str] = SUFFIXES, keep: Sequence[Path] = ()) -> None:
     """Report problems with the files to write before any work is done."""
     from ..io.files import check_target
 
     for number, path in enumerate(paths):
-        if path.suffix not in forms:
-            raise CheckpointError(f"{path} cannot be written: its name must end in {' or '.join(forms)}")
-        check_target(path, keep=keep)
+        check_target(path, suffixes=suffixes, keep=keep)
         if path in paths[:number]:
             raise OptionError(f"--out {path} is given twice")
 

@@ -39,7 +39,9 @@ def fuse(
     evaluate: opt.MaybeEvaluate = None,
     method: Annotated[
         str,
-        typer.Option(help="average, permutation, ot, partial-ot, cluster, zip, magnitude or magnitude+ot."),
+        typer.Option(
+            help="Fusion method: average, permutation, ot, partial-ot, cluster, zip, magnitude or magnitude+ot."
+        ),
     ] = "partial-ot",
     features: opt.Features = "auto",
     site: opt.Site = "auto",

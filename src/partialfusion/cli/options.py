@@ -72,7 +72,7 @@ Mix = Annotated[
     str | None,
     typer.Option(
         metavar="A,B,…|auto",
-        help="Share of each model, summing to one; auto chooses them with --evaluate. Default: equal.",
+        help="Shares of the models, summing to one; auto chooses them with --evaluate. Default: equal shares.",
     ),
 ]
 MaybeEvaluate = Annotated[

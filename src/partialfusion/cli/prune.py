@@ -29,7 +29,7 @@ def prune(
     out: opt.Out,
     keep: opt.Keep = None,
     budget: opt.Budget = None,
-    method: Annotated[str, typer.Option(help="cluster, zip, magnitude or magnitude+ot.")] = "cluster",
+    method: Annotated[str, typer.Option(help="Pruning method: cluster, zip, magnitude or magnitude+ot.")] = "cluster",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
     data: opt.Data = None,
