@@ -1,4 +1,4 @@
-"""Zero blocks stay zero, whatever trains the model."""
+"""Zero blocks stay zero, whatever optimiser trains the model."""
 
 from __future__ import annotations
 

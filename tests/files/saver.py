@@ -1,4 +1,4 @@
-"""Saves over one file again and again, in a process that is there to be killed: see test_kill.py."""
+"""Saves over one file again and again, in a process that is meant to be killed: see test_kill.py."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def large_fusion() -> pf.Fusion:
 
 @contextmanager
 def in_place(path: Path) -> Iterator[BinaryIO]:
-    """What saving would be without a temporary file."""
+    """Saving without a temporary file."""
     with open(path, "wb") as file:
         yield file
 
 
-def save_on_and_on(result: pf.Fusion, path: Path, start: int) -> None:
-    """Version after version, until nobody can be waiting any more; all numbers of version v are v."""
+def save_repeatedly(result: pf.Fusion, path: Path, start: int) -> None:
+    """Save version after version, until no test can be waiting any more; all numbers of version v are v."""
     end = time.monotonic() + 120
     for version in takewhile(lambda _: time.monotonic() < end, count(start)):
         with torch.no_grad():
@@ -61,7 +61,7 @@ def main() -> None:
         if child == 0:
             if mode == "in-place":
                 storage.replacing = in_place  # type: ignore[assignment]
-            save_on_and_on(result, Path(path), int(start))
+            save_repeatedly(result, Path(path), int(start))
             os._exit(1)
         print(child, flush=True)
         os.waitpid(child, 0)

@@ -224,8 +224,8 @@ def test_of_another_model(tmp_path: Path) -> None:
     other = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.Linear(8, 3))
     save_state(other, path := tmp_path / "deeper.pt")
     message = refused("of another model than Sequential", load_into, model, path)
-    for told in ("deeper.pt", "5.weight (3, 8)", "4.weight (8, 8) in the file and (3, 8) in the model"):
-        assert told in message
+    for part in ("deeper.pt", "5.weight (3, 8)", "4.weight (8, 8) in the file and (3, 8) in the model"):
+        assert part in message
     save_state(nn.Sequential(nn.Linear(6, 8)), path := tmp_path / "short.safetensors")
     assert "it lacks: 2.weight (8, 8), 2.bias (8,), 4.weight (3, 8), +1" in refused("another", load_into, model, path)
     save_state(mlp(12), path := tmp_path / "wide.safetensors")

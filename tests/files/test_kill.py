@@ -1,4 +1,4 @@
-"""A process killed while it saves leaves the old file, or the new one, and never something in between."""
+"""A process killed while it saves leaves the old file or the new one, never anything in between."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from partialfusion.io.storage import load, save
 
 
 class Saver:
-    """A process that starts children which save without end, and what kills them."""
+    """A process that starts children which save repeatedly, and kills them."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -73,7 +73,7 @@ def version(path: Path) -> int:
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "waited for a minute in vain"
+        assert time.monotonic() < deadline, "nothing happened within a minute"
         time.sleep(0.0005)
 
 
@@ -133,10 +133,10 @@ def test_a_killed_process_leaves_a_whole_file(process: Saver, result: pf.Fusion,
         def replaced(_: int, inode: int = inode) -> None:
             wait_for(lambda: path.stat().st_ino != inode)
 
-        def anywhen(_: int, wait: float = rng.uniform(0, 4 * duration)) -> None:
+        def at_random(_: int, wait: float = rng.uniform(0, 4 * duration)) -> None:
             time.sleep(wait)
 
-        moment = (replaced, when_half_written(fresh, full), anywhen)[trial % 3]
+        moment = (replaced, when_half_written(fresh, full), at_random)[trial % 3]
         process.kill_one("atomic", seen + 1, path, moment)
         found = version(path)
         assert found > seen if moment is replaced else found >= seen

@@ -1,4 +1,4 @@
-"""Blocks against the entry-by-entry rule: an entry is stored if its positions have a model in common."""
+"""Packing against the rule entry by entry: an entry is stored if its positions have a model in common."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHAPES = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 def packing(seed: int, shape: list[int], models: int) -> Packing:
     """Random tables, sparse ones too, on some of the axes."""
     rng = np.random.default_rng(seed)
-    share = rng.random()
-    support = [rng.random((n, models)) < share if rng.random() < 0.7 else None for n in shape]
+    density = rng.random()
+    support = [rng.random((n, models)) < density if rng.random() < 0.7 else None for n in shape]
     return Packing(tuple(shape), (), tuple(support))
 
 
@@ -39,12 +39,12 @@ def mask(p: Packing, models: int) -> np.ndarray:
 @given(seed=st.integers(0, 2**32 - 1), shape=SHAPES, models=st.integers(1, 4))
 def test_every_entry_once(seed: int, shape: list[int], models: int) -> None:
     p = packing(seed, shape, models)
-    supported_entries = mask(p, models)
-    met = np.zeros(p.shape, int)
+    expected = mask(p, models)
+    covered = np.zeros(p.shape, int)
     for box in p.boxes:
-        met[np.ix_(*box)] += 1
-    assert np.array_equal(met, supported_entries.astype(int))
-    assert p.stored_shape == (supported_entries.sum(),)
+        covered[np.ix_(*box)] += 1
+    assert np.array_equal(covered, expected.astype(int))
+    assert p.stored_shape == (expected.sum(),)
 
 
 @settings(max_examples=100, deadline=None)

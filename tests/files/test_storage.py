@@ -1,4 +1,4 @@
-"""Stored fusions: what is saved is what is loaded, bit for bit, and no more than is not zero is stored."""
+"""Stored fusions: what is saved is what is loaded, bit for bit, and zero blocks are not stored."""
 
 from __future__ import annotations
 
@@ -244,8 +244,8 @@ def test_where_it_came_from(tmp_path: Path) -> None:
     header = inspect(path)
     assert header.recipe["alpha"] == {"0": 0.5, "2": 1.0}
     assert header.recipe["mix"] == [0.3, 0.7]
-    told = {"method": "partial-ot", "features": "weights", "convention": "value", "seed": 5, "align": "fixed-point"}
-    assert {k: header.recipe[k] for k in told} == told
+    options = {"method": "partial-ot", "features": "weights", "convention": "value", "seed": 5, "align": "fixed-point"}
+    assert {k: header.recipe[k] for k in options} == options
     assert (header.version, header.torch) == (pf.__version__, torch.__version__)
     assert [s.sha256 for s in header.sources] == [state_digest(m) for m in models]
     assert [s.model for s in header.sources] == ["Sequential"] * 2

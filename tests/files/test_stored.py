@@ -64,12 +64,12 @@ def test_sources_must_be_those_of_the_file(tmp_path: Path) -> None:
     result = RESULTS["two"]()
     a, b = result.sources
     pf.save(result, path := tmp_path / "f.safetensors")
-    for models, told in (
+    for models, message in (
         ([a], "made of 2 model"),
         ([b, a], r"models\[0\] is not number 0 .* it is number 1"),
         ([a, net(seed=7)], r"models\[1\] is not number 1 .* its weights are others"),
     ):
-        with pytest.raises(pf.MismatchError, match=told):
+        with pytest.raises(pf.MismatchError, match=message):
             pf.restore(path, models, X)
     with pytest.raises(pf.OptionError, match="list of the models"):
         pf.restore(path, a, X)  # type: ignore[arg-type]

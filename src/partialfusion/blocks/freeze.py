@@ -1,4 +1,4 @@
-"""Fine-tuning without growing: what a fusion left at zero stays at zero."""
+"""Fine-tuning at constant size: the zero blocks of a fused model stay zero."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..core.text import shorten
 from ..errors import MismatchError, OptionError
 from ..io.header import Stored
 from ..kernels import Plan
+from ..surgery import AppliedPlan
 from ..surgery.support import ParameterSupport, parameter_supports, zero_mask
 
 if TYPE_CHECKING:
@@ -30,22 +31,22 @@ def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Fusion | Stored | None 
     """Keep the zero blocks of a fused model at zero while it trains, so that its effective size does not grow.
 
     It works in two ways. Gradients are zero there, so that neither their norm nor the moments of an optimiser ever
-    see these entries; that alone is enough for every rule that treats entries one by one. After each step of any
-    `torch.optim.Optimizer` that holds a frozen parameter the entries are set to zero again, which also covers rules
-    that mix entries or add noise, and moments from before the freeze. A training loop that updates parameters by
-    hand with such a rule calls `restore()` after the update.
+    see these entries; that alone is enough for every update rule that treats entries one by one. After each step of
+    any `torch.optim.Optimizer` that holds a frozen parameter the entries are set to zero again, which also covers
+    rules that mix entries or add noise, and moments from before the freeze. A training loop that updates parameters
+    by hand with such a rule calls `restore()` after the update.
 
-    The parameters themselves stay what they are: names and state dict do not change, nor does the model when it is
-    moved to another device or precision. Hooks belong to the parameter objects, so a deep copy, a model loaded from
-    a file and parameters replaced by others (`load_state_dict(assign=True)`) are not frozen: freeze those anew.
+    The parameters themselves do not change: names and state dict stay the same, and the model can still be moved to
+    another device or precision. Hooks belong to the parameter objects, so a deep copy, a model loaded from a file and
+    parameters that were replaced (`load_state_dict(assign=True)`) are not frozen: freeze those again.
 
     Args:
-        model: the fused model, a copy of it, or a model of its shapes with its weights loaded; or the whole result of
-            the fusion, which brings the plan along.
+        model: the fused model, a copy of it, or a model with its shapes and weights; or the result of the fusion,
+            which includes the plan.
         plan: the result of the fusion, or its plan; for a model from a file, `inspect(path)`.
 
     Returns:
-        A handle: `remove()` lets the zeros move again. As a context manager it removes itself at the end.
+        A handle: `remove()` lets the zeros change again. As a context manager it removes itself at the end.
     """
     if not isinstance(model, nn.Module):
         plan, model = model.plan, model.model
@@ -61,10 +62,10 @@ def _planned_zeros(
     model: nn.Module, parameters: Mapping[str, Tensor], given: Plan | Fusion | None
 ) -> dict[str, Tensor]:
     plan = getattr(given, "plan", given)
-    if not isinstance(plan, Plan) or plan.layout is None:
+    if not isinstance(plan, AppliedPlan):
         raise OptionError(
-            "freeze_zeros needs to know where the channels sit in the fused model: pass the result of the fusion or "
-            "its plan (result.plan), for a model from a file inspect(path)"
+            "freeze_zeros needs to know where the channels are in the fused model: pass the result of the fusion or "
+            "its plan (result.plan), or inspect(path) for a model from a file"
         )
     _check_names(model, plan.layout)
     return zero_blocks(parameters, plan, plan.layout)
@@ -74,8 +75,8 @@ def _stored_zeros(parameters: Mapping[str, Tensor], stored: Stored) -> dict[str,
     for name, how in stored.packings.items():
         if name in parameters and tuple(parameters[name].shape) != how.shape:
             raise MismatchError(
-                f"{name} has shape {tuple(parameters[name].shape)} and {how.shape} in the file: pass the model that "
-                "was loaded from it"
+                f"{name} has shape {tuple(parameters[name].shape)} in the model and {how.shape} in the file: pass the "
+                "model that was loaded from it"
             )
     return _masks({name: how.support for name, how in stored.packings.items() if name in parameters and how.support})
 
@@ -86,11 +87,11 @@ def zero_blocks(tensors: Mapping[str, Tensor], plan: Plan, layout: Mapping[str, 
     Args:
         tensors: name → parameter of the fused model; only shapes matter.
         plan: the plan that made it.
-        layout: where the channels of every space sit in it.
+        layout: where the channels of every space are in it.
 
     Returns:
-        Name → boolean mask, true in the zero blocks, of the parameter's shape but for length one along axes that
-        all models reach; parameters without zero blocks are left out.
+        Name → boolean mask, true in the zero blocks, with the parameter's shape except for length one along axes
+        whose positions all models write; parameters without zero blocks are left out.
     """
     for name, space in layout.items():
         for b in space.bindings:
@@ -103,18 +104,18 @@ def zero_blocks(tensors: Mapping[str, Tensor], plan: Plan, layout: Mapping[str, 
     return _masks(parameter_supports({name: tuple(t.shape) for name, t in tensors.items()}, layout, plan))
 
 
-def _masks(found: Mapping[str, ParameterSupport]) -> dict[str, Tensor]:
-    masks = {name: torch.from_numpy(zero_mask(r)) for name, r in found.items() if any(t is not None for t in r)}
+def _masks(supports: Mapping[str, ParameterSupport]) -> dict[str, Tensor]:
+    masks = {name: torch.from_numpy(zero_mask(s)) for name, s in supports.items() if any(t is not None for t in s)}
     return {name: mask for name, mask in masks.items() if bool(mask.any())}
 
 
 def _check_names(model: nn.Module, layout: Mapping[str, Space]) -> None:
     known = named_tensors(model)
-    lost = sorted({b.parameter for space in layout.values() for b in space.bindings if b.parameter not in known})
-    if lost:
+    missing = sorted({b.parameter for space in layout.values() for b in space.bindings if b.parameter not in known})
+    if missing:
         raise MismatchError(
-            f"the plan is of another model than {type(model).__name__}, which has no {shorten(lost)}: pass the fused "
-            "model with its own plan"
+            f"the plan is of another model than {type(model).__name__}, which has no {shorten(missing)}: pass the "
+            "fused model with its own plan"
         )
 
 
@@ -125,12 +126,12 @@ def _check_zero(name: str, parameter: Tensor, mask: Tensor) -> None:
     if wrong:
         raise MismatchError(
             f"{name} {tuple(parameter.shape)} holds {wrong} numbers where the plan leaves zeros: the plan is of "
-            "another fusion, or the model was trained without freeze_zeros; freeze before training"
+            "another fusion, or the model was trained without freeze_zeros; freeze it before training"
         )
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside torch.compile's and the data-parallel wrappers, under whose names the plan speaks."""
+    """The module inside the wrappers of torch.compile and data parallelism, whose names the plan uses."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
@@ -155,8 +156,8 @@ class _Block:
 class FrozenZeros:
     """Zero blocks that are kept at zero until `remove()`; made by `freeze_zeros`.
 
-    It lives as long as the parameters, whether or not the caller keeps it: their hooks refer to it, and it refers to
-    them weakly.
+    It lives as long as the parameters, whether or not the caller keeps it: their hooks hold a reference to it, and it
+    holds weak references to them.
     """
 
     def __init__(self, parameters: list[tuple[nn.Parameter, Tensor]]) -> None:
@@ -184,7 +185,7 @@ class FrozenZeros:
         self._clear(list(self._blocks))
 
     def remove(self) -> None:
-        """Let the zeros move again; a second call does nothing."""
+        """Let the zeros change again; a second call does nothing."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -211,7 +212,7 @@ class FrozenZeros:
 
 
 def _hook(parameter: nn.Parameter, hook: Callable[[Tensor], Tensor]) -> RemovableHandle:
-    """A gradient hook, also on a parameter that takes no gradient yet: layers may be released later."""
+    """A gradient hook, also on a parameter that takes no gradient yet: layers may be unfrozen later."""
     flag = parameter.requires_grad
     parameter.requires_grad_(True)
     handle: RemovableHandle = parameter.register_hook(hook)

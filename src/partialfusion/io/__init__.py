@@ -1,1 +1,1 @@
-"""Files: stored fusions, checkpoints, data, factories named by text, ONNX."""
+"""Files: stored fusions, checkpoints, data and ONNX; and models built by a factory that is given by its name."""

@@ -1,4 +1,4 @@
-"""Inputs from files, with or without labels, in batches."""
+"""Batches of inputs from files, with or without labels."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def load_batches(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tens
 
     Args:
         path: a .npy, .npz, .safetensors or torch file that holds a (samples × …) tensor for each input of the model.
-            Several are taken in the order of an .npz or torch file, and by name in a safetensors file.
-        batch_size: the most samples of a batch.
-        like: the inputs of the model; floating-point data takes their types.
+            Several inputs are in the order of an .npz or torch file, and sorted by name in a safetensors file.
+        batch_size: the greatest number of samples in a batch.
+        like: example inputs of the model; floating-point data is converted to their types.
 
     Returns:
-        Tensors, or tuples of tensors where the model takes several inputs.
+        Tensors, or tuples of tensors if the model takes several inputs.
     """
     likes = [like] if isinstance(like, Tensor) else list(like)
     found = _tensors_within(existing(path))
     if len(found) != len(likes):
-        wanted = "one tensor of inputs, or a dict with one" if len(likes) == 1 else f"{len(likes)} of them"
+        expected = "one tensor, or a dict with one tensor" if len(likes) == 1 else f"{len(likes)} tensors"
         raise DataError(
             f"{path} holds {len(found)} tensors ({shorten(list(found))}) where the model takes {len(likes)} input(s): "
-            f"save {wanted}"
+            f"save {expected}"
         )
     inputs = [_fitted(tensor, one, path) for tensor, one in zip(found.values(), likes, strict=True)]
     parts = _split(inputs, batch_size, path)
@@ -51,13 +51,13 @@ def load_labelled(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Ten
     """The inputs and labels in a file, split into batches of almost equal size.
 
     Args:
-        path: a .npz, .safetensors or torch file as for `load_batches`, with one tensor more: the class numbers, named
-            "labels", or else the last.
-        batch_size: the most samples of a batch.
-        like: the inputs of the model; floating-point data takes their types.
+        path: a .npz, .safetensors or torch file as for `load_batches`, with one more tensor: the class indices, named
+            "labels", or else the last tensor.
+        batch_size: the greatest number of samples in a batch.
+        like: example inputs of the model; floating-point data is converted to their types.
 
     Returns:
-        (input, …, labels) of each batch; labels are of type int64.
+        (input, …, labels) for each batch, with labels of type int64.
     """
     likes = [like] if isinstance(like, Tensor) else list(like)
     found = _tensors_within(existing(path))
@@ -115,5 +115,5 @@ def _arrays(path: Path) -> dict[str, Tensor]:
         with content:
             return {name: torch.from_numpy(content[name]) for name in content.files}
     except (ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
-        how = "numpy.savez" if path.suffix == ".npz" else "numpy.save"
-        raise DataError(f"{path} is not a {path.suffix} file of numbers; save the array with {how}") from error
+        function = "numpy.savez" if path.suffix == ".npz" else "numpy.save"
+        raise DataError(f"{path} is not a {path.suffix} file of numbers; save the array with {function}") from error

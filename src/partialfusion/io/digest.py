@@ -1,4 +1,4 @@
-"""Hashes of tensors by their content: names, types, shapes and bytes, wherever the tensors live."""
+"""Hashes of tensors by content: names, types, shapes and bytes, whatever their device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-CHUNK = 1 << 24  # bytes that leave the device at a time
+CHUNK = 1 << 24  # bytes that are copied from the device at a time
 
 
 class Digest:
@@ -42,7 +42,7 @@ def state_digest(model: nn.Module) -> str:
 
 
 def chunks(tensor: Tensor) -> Iterator[memoryview]:
-    """The bytes of a tensor in row-major order, a part at a time."""
+    """The bytes of a tensor in row-major order, chunk by chunk."""
     flat = tensor.detach().reshape(-1)
     step = max(1, CHUNK // flat.element_size())
     for start in range(0, flat.numel(), step):

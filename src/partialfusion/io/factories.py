@@ -1,4 +1,4 @@
-"""Models by name: package.module:factory, timm:NAME, torchvision:NAME, with arguments after commas."""
+"""Models built from text: package.module:factory, timm:NAME or torchvision:NAME, with arguments after commas."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ NAMING = {
 
 @dataclass(frozen=True)
 class Spec:
-    """A factory, or a function that measures models, as it was named.
+    """The specification of a factory, or of a function that evaluates models.
 
     Attributes:
         text: what the user wrote.
         module: the module, or the catalogue.
-        attribute: the name in it, with dots.
-        arguments: keywords of the call.
-        what: it is, "factory" or "evaluate".
+        attribute: the name in the module, with dots for nested names.
+        arguments: keyword arguments of the call.
+        what: the kind of function, "factory" or "evaluate".
     """
 
     text: str
@@ -49,7 +49,7 @@ class Spec:
 
     @property
     def called(self) -> str:
-        """What messages start with."""
+        """The name of the function in messages."""
         return f"{self.what} {self.text!r}"
 
     @classmethod
@@ -62,7 +62,7 @@ class Spec:
 
 
 def _arguments(text: str, called: str) -> dict[str, Any]:
-    """Keywords from a text such as width=8,act=relu; words without quotes are texts."""
+    """Keyword arguments from text such as width=8,act=relu; words without quotes are strings."""
     try:
         call = ast.parse(f"f({text})", mode="eval").body
         assert isinstance(call, ast.Call)
@@ -80,14 +80,14 @@ def _arguments(text: str, called: str) -> dict[str, Any]:
 
 
 def load_factory(text: str) -> Callable[[], object]:
-    """The callable that a text names, its arguments bound; modules in the current folder are found too."""
+    """The callable that a text names, with its arguments bound; modules in the current folder are found too."""
     spec = Spec.of(text)
     found = _of_catalogue(spec) if spec.module in CATALOGUES else _of_module(spec)
     return partial(found, **spec.arguments) if spec.arguments else found
 
 
 def build(text: str, *, seed: int = 0) -> nn.Module:
-    """The model that a factory returns; what it draws follows the seed, not the global random state."""
+    """The model that a factory returns; its random numbers come from the seed, not from the global state."""
     factory = load_factory(text)
     with _current_folder_on_path(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -105,7 +105,7 @@ def build(text: str, *, seed: int = 0) -> nn.Module:
 
 
 def load_evaluate_function(text: str) -> Callable[[nn.Module], Any]:
-    """The function of a model that a text names, its arguments bound; what ends it is an error of its own."""
+    """The function of a model that a text names, with its arguments bound; its failures become an OptionError."""
     spec = Spec.of(text, what="evaluate")
     found = _of_module(spec)
 
@@ -122,7 +122,7 @@ def load_evaluate_function(text: str) -> Callable[[nn.Module], Any]:
 
 
 def as_python(text: str) -> tuple[str, str]:
-    """A line that imports, and an expression that builds the model."""
+    """Python code for a factory: an import statement, and an expression that builds the model."""
     spec = Spec.of(text)
     keywords = [f"{name}={value!r}" for name, value in spec.arguments.items()]
     if spec.module in CATALOGUES:
@@ -146,7 +146,7 @@ def _of_module(spec: Spec) -> Callable[..., object]:
 
 
 def _of_catalogue(spec: Spec) -> Callable[..., object]:
-    """A model of timm or torchvision, without pretrained weights: those come from the checkpoint."""
+    """A model from timm or torchvision, without pretrained weights: those come from the checkpoint."""
     try:
         package: Any = importlib.import_module("torchvision.models" if spec.module == "torchvision" else "timm")
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What a stored fusion says of itself, as text in the header of its file."""
+"""The header of a stored fusion: recipe, plan, sources and versions, as text in the metadata of its file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import packing
 from .packing import Packing
 
 FORMAT = 1
-RECORD = "partialfusion.record"  # keys of the file's metadata; these two and their meaning stay in later formats
+RECORD = "partialfusion.record"  # keys in the metadata of the file; later formats keep these two and their meaning
 DIGEST = "partialfusion.sha256"
 
 Integers = Mapping[str, Mapping[str, int]]  # path of a module → attribute → number
@@ -26,7 +26,7 @@ Integers = Mapping[str, Mapping[str, int]]  # path of a module → attribute →
 
 @dataclass(frozen=True)
 class Source:
-    """A model that went into a fusion: its class and the hash of its state dict."""
+    """A model that was fused: its class and the hash of its state dict."""
 
     model: str
     sha256: str
@@ -38,14 +38,15 @@ class Stored:
 
     Attributes:
         model: the class of the fused model.
-        recipe: the options it was made with: method, features, alpha, mix, convention, seed and so on.
-        sources: the models it was made of, where they were given.
+        recipe: the options of the fusion: method, features, alpha, mix, convention, seed and so on.
+        sources: the class and the hash of every model that was fused.
         plan: space → reduction.
         dtype: the precision that parameters were narrowed to for the file, or None.
-        version, torch: of this library and of PyTorch, when it was saved.
+        version: the version of this library that wrote the file.
+        torch: the version of PyTorch that wrote the file.
         packings: how every tensor is stored.
-        integers: whole numbers that the user's own modules keep, some of which repeat widths.
-        payload: hash of all stored tensors.
+        integers: integer attributes of the user's own modules, some of which repeat widths.
+        payload: the hash of all stored tensors.
     """
 
     model: str
@@ -96,7 +97,7 @@ def to_metadata(stored: Stored) -> dict[str, str]:
 
 
 def from_metadata(metadata: Mapping[str, str] | None, path: Path) -> Stored:
-    """The header that a file's metadata hold; the error says what the file is instead."""
+    """The header in the metadata of a file, or an error that says what is wrong with the file."""
     metadata = metadata or {}
     if RECORD not in metadata or DIGEST not in metadata:
         raise CheckpointError(
@@ -105,7 +106,7 @@ def from_metadata(metadata: Mapping[str, str] | None, path: Path) -> Stored:
         )
     text = metadata[RECORD]
     if _hash(text) != metadata[DIGEST]:
-        raise CheckpointError(damaged(path, "its header is not as it was written"))
+        raise CheckpointError(damaged(path, "its header is not the one that was written"))
     try:
         record = json.loads(text)
         if record["format"] != FORMAT:
@@ -144,7 +145,7 @@ def _text(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Options that JSON has no form for: mappings as such, other objects by what they print as."""
+    """Options without a JSON form: mappings become objects, anything else its text."""
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 

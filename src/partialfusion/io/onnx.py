@@ -1,4 +1,4 @@
-"""ONNX files that were run and compared before they take their place."""
+"""Export to ONNX: a file is run and compared with PyTorch before it replaces what was there."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ def export_onnx(
     check: bool = True,
     dynamic_batch: bool = True,
 ) -> Path:
-    """Write a model as an ONNX file, in evaluation mode, whole or not at all.
+    """Write a model in evaluation mode as an ONNX file, completely or not at all.
 
-    The file is first written beside its place, run with onnxruntime and compared with PyTorch, on the example inputs
-    and on random batches of other sizes; only then does it replace what was there. Weights beyond two gigabytes go
-    into a second file, `path` with `.data` added, as the format asks for.
+    The file is first written to a temporary place, run with onnxruntime and compared with PyTorch, on the example
+    inputs and on random batches of other sizes; only then does it replace what was there. Weights beyond two gigabytes
+    go into a second file, `path` with `.data` added, as the format requires.
 
     Args:
-        model: any module that torch.export can trace, fused or not; its mode and weights stay as they are.
+        model: any module that torch.export can trace, fused or not; its mode and weights are not changed.
         example_inputs: a tensor, or a tuple of positional inputs.
-        path: ends in .onnx.
+        path: the file to write; its name ends in .onnx.
         check: run the file and compare; a difference raises VerificationError and nothing is written.
-        dynamic_batch: let the first axis of the inputs (of those as long as the first input) have any length.
+        dynamic_batch: let the batch size vary; the batch axis is the first axis of every input whose first axis is as
+            long as that of the first input.
 
     Returns:
         The path.
@@ -52,7 +53,7 @@ def export_onnx(
         raise OptionError(f"the model is a {type(model).__name__}: pass a module, such as result.model")
     target = writable(path)
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
-        _need(package)
+        _import(package)
     inputs = as_inputs(example_inputs)
     batch = _batch(inputs) if dynamic_batch else None
     program = _program(model, inputs, batch)
@@ -71,7 +72,7 @@ def export_onnx(
 
 
 def _program(model: nn.Module, inputs: Inputs, batch: int | None) -> Any:
-    """The ONNX program; with a batch of one PyTorch would take that length for a constant, so it gets two."""
+    """The ONNX program. PyTorch takes a batch size of one for a constant, so it is traced with two samples."""
     shapes = None
     if batch is not None:
         dim = torch.export.Dim("batch")
@@ -84,12 +85,12 @@ def _program(model: nn.Module, inputs: Inputs, batch: int | None) -> Any:
             exported = _exported(model, to_device_of(model, inputs), shapes)
             return torch.onnx.export(exported, dynamo=True, verbose=False)
     except Exception as error:
-        hint = "; where the batch has a fixed length, pass dynamic_batch=False" if batch is not None else ""
+        hint = "; if the batch size is fixed, pass dynamic_batch=False" if batch is not None else ""
         raise TraceError(f"{type(model).__name__} cannot be exported to ONNX: {first_line(error)}{hint}") from error
 
 
 def _exported(model: nn.Module, inputs: Inputs, shapes: Any) -> torch.export.ExportedProgram:
-    """Running the code with symbols takes len(x) for a constant, reading the code does not, but knows less Python."""
+    """Non-strict export takes len(x) for a constant; strict export does not, but supports less of Python."""
     try:
         return torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
     except Exception:
@@ -99,19 +100,22 @@ def _exported(model: nn.Module, inputs: Inputs, shapes: Any) -> torch.export.Exp
 
 
 def _compare(model: nn.Module, file: Path, trials: list[Inputs]) -> None:
-    """The outputs of onnxruntime against those of PyTorch."""
+    """Compare the outputs of onnxruntime with those of PyTorch."""
     for inputs in trials:
         sizes = [tuple(x.shape) for x in _tensors(inputs)]
         try:
             expected, found = _tensors(run(model, inputs)), _run_file(file, _tensors(inputs))
         except Exception as error:
             raise VerificationError(
-                f"{type(model).__name__} does not run in PyTorch and onnxruntime alike on inputs of shapes {sizes}: "
-                f"{first_line(error)}; nothing was written. Pass dynamic_batch=False where the batch has a fixed "
-                "length, or check=False to write the file nevertheless"
+                f"{type(model).__name__} does not run in both PyTorch and onnxruntime on inputs of shapes {sizes}: "
+                f"{first_line(error)}; nothing was written. Pass dynamic_batch=False if the batch size is fixed, or "
+                "check=False to write the file anyway"
             ) from error
         if len(found) != len(expected):
-            raise VerificationError(f"the ONNX file has {len(found)} outputs, the model {len(expected)}")
+            raise VerificationError(
+                f"the ONNX file has {len(found)} outputs and the model {len(expected)}; nothing was written. Pass "
+                "check=False to write the file anyway"
+            )
         for k, (a, b) in enumerate(zip(found, expected, strict=True)):
             gap = deviation(a, b.cpu()) if a.shape == b.shape else float("inf")
             if gap > TOLERANCE.get(b.dtype, 1e-4):
@@ -122,7 +126,7 @@ def _compare(model: nn.Module, file: Path, trials: list[Inputs]) -> None:
 
 
 def _run_file(file: Path, inputs: list[Tensor]) -> list[Tensor]:
-    runtime = _need("onnxruntime")
+    runtime = _import("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
@@ -132,7 +136,7 @@ def _run_file(file: Path, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def _batch(inputs: Inputs) -> int | None:
-    """The length of the first tensor's first axis."""
+    """The batch size: the length of the first axis of the first tensor that has one."""
     return next((x.shape[0] for x in _tensors(inputs) if x.dim() > 0), None)
 
 
@@ -141,24 +145,24 @@ def _in_batch(value: Any, batch: int) -> bool:
 
 
 def _resampled(inputs: Inputs, batch: int, length: int) -> Inputs:
-    """Inputs of another batch size: random where they are real numbers, else rows of the example again."""
+    """Inputs with another batch size: random if they are floating-point, else repeated rows of the example."""
     generator = torch.Generator("cpu").manual_seed(length)
 
-    def drawn(value: Any) -> Any:
+    def resample(value: Any) -> Any:
         if not _in_batch(value, batch):
             return value
         if value.is_floating_point():
             return torch.randn((length, *value.shape[1:]), generator=generator, device="cpu").to(value)
         return value[torch.arange(length, device=value.device) % batch]
 
-    return tuple(tree_map(drawn, inputs))
+    return tuple(tree_map(resample, inputs))
 
 
 def _tensors(values: Any) -> list[Tensor]:
     return [t for t in tree_leaves(values) if isinstance(t, Tensor)]
 
 
-def _need(package: str) -> Any:
+def _import(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:

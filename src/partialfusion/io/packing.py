@@ -1,4 +1,4 @@
-"""Which entries of a fused parameter are stored: those whose channels on all axes have a model in common."""
+"""Packing: of a fused parameter, only entries whose channels on all axes have a model in common are stored."""
 
 from __future__ import annotations
 

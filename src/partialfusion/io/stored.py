@@ -1,4 +1,4 @@
-"""A stored fusion opened again: with its plan, and with its sources as `fuse` returned it."""
+"""A stored fusion opened again: with its plan alone, or with its sources as `fuse` returned it."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from .storage import inspect, load
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
-    """A fused model from a file, with what `to_blocks` needs of it."""
+class OpenedFusion:
+    """A fused model from a file, with the plan and the layout that `to_blocks` needs."""
 
     model: nn.Module
     plan: Plan
     layout: Mapping[str, Space]
 
 
-def open_stored(path: StrPath, into: nn.Module, example_inputs: Any) -> Opened:
-    """The fused model of a file and where its channels sit, without its sources.
+def open_stored(path: StrPath, into: nn.Module, example_inputs: Any) -> OpenedFusion:
+    """The fused model of a file and where its channels are, without its sources.
 
     Args:
         path: a file that `save` wrote.
-        into: an instance of the class that was fused, of any widths; it is left as it is.
+        into: an instance of the class that was fused, with any widths; it is not changed.
         example_inputs: a tensor, or a tuple of positional inputs.
     """
     inputs = as_inputs(example_inputs)
     plan, model = inspect(path).plan, load(path, into=into)
     blueprint = trace_labels(into, inputs)
     _check_spaces(plan, [blueprint], path)
-    return Opened(model, plan, layout_of(model, blueprint, plan, inputs))
+    return OpenedFusion(model, plan, layout_of(model, blueprint, plan, inputs))
 
 
 def restore(path: StrPath, models: Sequence[nn.Module], example_inputs: Any, *, check: bool = True) -> Fusion:
@@ -54,12 +54,12 @@ def restore(path: StrPath, models: Sequence[nn.Module], example_inputs: Any, *, 
 
     Args:
         path: a file that `save` wrote.
-        models: the models it was made of, in their order; for a pruned model the one.
+        models: the models that were fused, in the same order; for a pruned model, a list with that model.
         example_inputs: a tensor, or a tuple of positional inputs.
         check: verify the blueprint, as `fuse` does.
     """
     if isinstance(models, nn.Module) or not isinstance(models, Sequence):
-        raise OptionError("models must be a list of the models that were fused, in their order")
+        raise OptionError("models must be a list of the models that were fused, in the same order")
     inputs, stored = as_inputs(example_inputs), inspect(path)
     _check_sources(stored, models, path)
     recipe = _recipe(stored.recipe)
@@ -76,37 +76,43 @@ def restore(path: StrPath, models: Sequence[nn.Module], example_inputs: Any, *, 
 def _check_sources(stored: Stored, models: Sequence[nn.Module], path: StrPath) -> None:
     if len(models) != stored.plan.models:
         raise MismatchError(
-            f"{path} was made of {stored.plan.models} model(s) and {len(models)} are given: pass all, in their order"
+            f"{path} was made of {stored.plan.models} model(s) and {len(models)} are given: pass all of them, in the "
+            "same order"
         )
     hashes = [state_digest(m) for m in models]
     known = [s.sha256 for s in stored.sources]
     for k, (source, found) in enumerate(zip(stored.sources, hashes, strict=False)):
         if found != source.sha256:
-            place = f"it is number {known.index(found)}" if found in known else "its weights are others"
+            reason = f"it is number {known.index(found)}" if found in known else "its weights are others"
             raise MismatchError(
-                f"models[{k}] is not number {k} of the models that {path} was made of ({source.model}): {place}; pass "
-                "the models that were fused, in their order"
+                f"models[{k}] is not number {k} of the models that {path} was made of ({source.model}): {reason}; pass "
+                "the models that were fused, in the same order"
             )
 
 
 def _check_spaces(plan: Plan, blueprints: Sequence[Blueprint], path: StrPath) -> None:
-    """The plan must be of the spaces that the models have, and of the last one's widths where all are known."""
+    """The plan must have the spaces of the models, and their widths if the blueprints of all models are known."""
     spaces = blueprints[-1].by_name
     if plan.keys() != spaces.keys():
-        other = next(iter(plan.keys() ^ spaces.keys()))
-        where = "the file" if other in plan else "the model"
-        raise MismatchError(f"{path} is of another model: the space {other} is in {where} only; pass what was fused")
+        name = min(plan.keys() ^ spaces.keys())
+        where = "the file" if name in plan else "the model"
+        raise MismatchError(
+            f"{path} is of another model: the space {name} is only in {where}; pass a model of the class that was fused"
+        )
     if len(blueprints) < plan.models:
         return
     for name in spaces:
         widths = tuple(b[name].width for b in blueprints)
-        held = tuple(pair.sources for pair in plan[name].pairs)
-        if widths != held:
-            raise MismatchError(f"{path} is of models in which {name} has widths {held}, and here they are {widths}")
+        stored = tuple(pair.sources for pair in plan[name].pairs)
+        if widths != stored:
+            raise MismatchError(
+                f"the space {name} has widths {stored} in {path} and {widths} in the models: pass the models that were "
+                "fused"
+            )
 
 
 def _recipe(record: Mapping[str, Any]) -> Recipe:
-    """The options that a header tells; a method with settings comes back as it was, one of the user's own does not."""
+    """The recipe in a header; the settings of a pruning method are restored, a solver object of the user's is not."""
     known = {f.name for f in fields(Recipe)}
     values = {name: value for name, value in record.items() if name in known}
     pruning: PruningMethod | None = PRUNING.get(values["method"])
