@@ -1,5 +1,6 @@
-"""Shared by all tests: the library must not need more than one thread, nor global seeds."""
+"""Shared by all tests: the library must not need more than one thread, nor global seeds, and no rule may fail."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -7,3 +8,4 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
+os.environ["PARTIALFUSION_STRICT"] = "1"

@@ -310,11 +310,12 @@ class Custom(nn.Module):
         return self.b(tilt(self.a(x)))
 
 
-def test_a_rule_of_ones_own() -> None:
+@pytest.mark.parametrize("name", ["with_nonlinearity", "bent_by"])
+def test_a_rule_of_ones_own(name: str) -> None:
     model, x = randomised(Custom(), 0), torch.randn(4, 6)
     assert pf.trace(model, x)["a"].kind == "rigid"
     try:
-        pf.register_rule("zootest.tilt")(lambda t, x: t.merge(x).with_nonlinearity(t.operation))
+        pf.register_rule("zootest.tilt")(lambda t, x: getattr(t.merge(x), name)(t.operation))
         assert pf.trace(model, x)["a"].kind == "elastic"
         assert error(pf.fuse([model, model], x, alpha=0.5).model(x), model(x)) < 1e-5
     finally:

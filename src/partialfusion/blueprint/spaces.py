@@ -106,7 +106,7 @@ class Blueprint:
         shapes: name → shape of every parameter and buffer.
         unknown: operations that have no rule, with the number of times they were met.
         used: parameters and buffers that the model uses.
-        bent: non-linear operations between the last weights and the outputs; models are mixed before them.
+        nonlinear_after: non-linear operations between the last weights and the outputs; models are mixed before them.
         checked: what the self-check did, for the table.
     """
 

@@ -1,9 +1,7 @@
-"""Runs a program on channel labels instead of numbers."""
+"""What rules see and call: the tracer, which holds the labels and what is bound to them."""
 
 from __future__ import annotations
 
-import logging
-import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from .labels import FIXED, FREE, Labels, Mark, compact, varying_dims
 from .program import Program
-from .registry import RULES, NoRuleError
+from .registry import NoRuleError
 from .spaces import Norm, Role
 from .values import Activation, Constant, Parameter, Value
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -34,7 +30,17 @@ class AxisLabels:
 
 
 class Tracer:
-    """What a rule sees while a program runs on labels; afterwards, the bindings and marks that were found."""
+    """What a rule sees while a program runs on labels; afterwards, the bindings and marks that were found.
+
+    Attributes:
+        operation: name of the operation at hand, without `aten.`.
+        meta: tensors without data, of the shapes that the operation returns.
+        bound: (parameter, axis) → the labels bound there, by role.
+        direct: parameter → labels (of its shape) of one that is used element by element.
+        norms: normalisations with stored statistics.
+        unknown: operations without a rule, with the number of times they were met.
+        nonlinear_after: non-linear operations between the last weights and the outputs.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -45,119 +51,26 @@ class Tracer:
         self.unknown: Counter[str] = Counter()
         self.nonlinear_after: set[str] = set()
         self.operation = ""
-        self._meta: Any = None
+        self.meta: Any = None
 
-    # ---- running ----
+    def begin(self, operation: str, meta: Any) -> None:
+        """The next operation."""
+        self.operation, self.meta = operation, meta
 
-    def run(self) -> Tracer:
-        values: dict[torch.fx.Node, Any] = {}
-        for node in self.program.graph.nodes:
-            if node.op == "placeholder":
-                values[node] = self._placeholder(node)
-            elif node.op == "get_attr":
-                found = operator.attrgetter(node.target)(self.program.graph.owning_module)
-                values[node] = self.constant(found) if isinstance(found, Tensor) else found
-            elif node.op == "call_function":
-                values[node] = self._call(node, values)
-            elif node.op == "output":
-                self._finish(tree_map(lambda n: values.get(n, n), node.args))
-        return self
-
-    def _placeholder(self, node: torch.fx.Node) -> Any:
-        meta = node.meta.get("val")
-        if node.name in self.program.names:
-            name = self.program.names[node.name]
-            tensor = self.program.tensors[name]
-            if not tensor.is_floating_point():
-                return self.constant(tensor)
-            return Parameter(name, tuple(tensor.shape), tuple(range(tensor.dim())))
-        if node.name in self.program.constants:
-            return self.constant(self.program.constants[node.name])
-        return self.fixed(meta.shape) if isinstance(meta, Tensor) else meta
-
-    def _call(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
-        def lookup(tree: Any) -> Any:
-            return tree_map(lambda n: values[n] if isinstance(n, torch.fx.Node) else n, tree)
-
-        args, kwargs = lookup(list(node.args)), lookup(dict(node.kwargs))
-        if node.target is operator.getitem:
-            return args[0][args[1]]
-        self._meta = node.meta.get("val")
-        if self._meta is None:
-            return None
-        schema = getattr(node.target, "_schema", None)
-        name = schema.name.replace("::", ".") if schema else str(node.target)
-        in_place = name.endswith("_") and not name.endswith("__")
-        self.operation = name.removeprefix("aten.").rstrip("_")
-        tensors = [v for v in tree_leaves((args, kwargs)) if isinstance(v, Value)]
-        if all(isinstance(v, Constant) for v in tensors) and not _is_random(node.target):
-            return self._fold(node.target, args, kwargs)
-        function = RULES.get(name) or RULES.get(name.rstrip("_"))
-        try:
-            if function is None:
-                raise NoRuleError
-            result = function(self, *args, **kwargs)
-        except Exception as error:
-            log.debug("%s: no rule (%s: %s)", name, type(error).__name__, error)
-            if in_place:
-                self._overwritten(node, values)
-            return self._no_rule(tensors)
-        if in_place and isinstance(result, Activation):
-            old = self.activation(args[0]).labels
-            if old.shape == result.labels.shape and bool(((old <= FIXED) & (result.labels > FIXED)).any()):
-                self.rigid(result.labels, f"{self.operation} writes in place")
-                self._overwritten(node, values)
-            values[node.args[0]] = result  # type: ignore[index]
-        return result
-
-    def _fold(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """An operation on constants alone is carried out."""
-
-        def plain(value: Any) -> Any:
-            return value.value if isinstance(value, Constant) else value
-
-        is_constant = lambda v: isinstance(v, Constant)  # noqa: E731
-        args, kwargs = tree_map(plain, (args, kwargs), is_leaf=is_constant)
-        if "device" in kwargs:
-            kwargs = {**kwargs, "device": torch.device("cpu")}
-        result = target(*args, **kwargs)
-        return tree_map(lambda t: Constant(t) if isinstance(t, Tensor) else t, result)
-
-    def _no_rule(self, tensors: Sequence[Value]) -> Any:
-        self.unknown[self.operation] += 1
-        for value in tensors:
-            if not isinstance(value, Constant):
-                self.rigid(self.activation(value).labels, f"{self.operation} has no rule")
-        return tree_map(lambda m: self.fixed(m.shape) if isinstance(m, Tensor) else m, self._meta)
-
-    def _overwritten(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> None:
-        """Something unknown was written into a tensor: it and all its views belong to no channel from now on."""
-        base = _base(node.args[0])
-        for other, value in list(values.items()):
-            if isinstance(value, Value) and _base(other) is base:
-                labels = self.activation(value).labels
-                self.rigid(labels, f"{self.operation} writes in place")
-                values[other] = self.fixed(labels.shape)
-
-    def _finish(self, outputs: Any) -> None:
-        for value in tree_leaves(outputs):
-            if isinstance(value, Value):
-                labels = self.activation(value).labels
-                self.nonlinear_after |= self.activation(value).nonlinear_after
-                self.rigid(labels, "output")
-
-    # ---- for rules ----
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the tensors that the operation returns."""
+        return [tuple(m.shape) for m in tree_leaves(self.meta) if isinstance(m, Tensor)]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the operation's (first) result."""
-        first = next(m for m in tree_leaves(self._meta) if isinstance(m, Tensor))
-        return tuple(first.shape)
+        return self.shapes[0]
 
     @property
     def single_result(self) -> bool:
         """Whether the operation returns one tensor rather than several."""
-        return isinstance(self._meta, Tensor)
+        return isinstance(self.meta, Tensor)
 
     def constant(self, tensor: Tensor) -> Value:
         """A tensor that the code holds, as a copy of our own to write into; without numbers it is just fixed."""
@@ -366,24 +279,6 @@ def _from_the_end(labels: Tensor) -> set[int]:
 
 def _size_from_end(labels: Tensor, dim: int) -> int:
     return labels.shape[dim] if -dim <= labels.dim() else 1
-
-
-def _base(node: Any) -> Any:
-    """The tensor that a view looks at."""
-    while isinstance(node, torch.fx.Node) and node.op == "call_function" and node.args:
-        aliases = any(r.alias_info and not r.alias_info.is_write for r in _returns(node.target))
-        if node.target is not operator.getitem and not aliases:
-            break
-        node = node.args[0]
-    return node
-
-
-def _returns(target: Any) -> Sequence[Any]:
-    return getattr(getattr(target, "_schema", None), "returns", ())
-
-
-def _is_random(target: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def _size(shape: Sequence[int]) -> int:

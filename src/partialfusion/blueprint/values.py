@@ -14,7 +14,7 @@ class Activation:
     Attributes:
         labels: of its shape.
         sources: the weights that computed it.
-        bent: the non-linear operations since those weights.
+        nonlinear_after: the non-linear operations since those weights.
     """
 
     labels: Tensor
@@ -26,6 +26,8 @@ class Activation:
 
     def with_nonlinearity(self, operation: str) -> Activation:
         return replace(self, nonlinear_after=self.nonlinear_after | {operation})
+
+    bent_by = with_nonlinearity  # another name, for rules outside the library
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,8 @@ def einsum(t: Tracer, equation: str, operands: list[Any]) -> Activation:
     if not arrow or len(terms) != 2 or "." in equation or any(isinstance(v, Parameter) for v in operands):
         raise NoRuleError
     first, second = terms
+    if len(set(first)) < len(first) or len(set(second)) < len(second):  # a diagonal
+        raise NoRuleError
     summed = [c for c in first if c in second and c not in out]
     batch = [c for c in first if c in second and c in out]
     rows, cols = [c for c in first if c not in second], [c for c in second if c not in first]

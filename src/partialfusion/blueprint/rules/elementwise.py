@@ -10,13 +10,13 @@ from ..registry import rule
 from ..tracer import Tracer
 from ..values import Activation, Parameter
 
-UNARY = """
+NONLINEAR = """
     relu relu6 gelu silu mish elu selu celu leaky_relu hardswish hardsigmoid hardtanh sigmoid log_sigmoid tanh
     softplus softsign hardshrink softshrink threshold rrelu erf exp expm1 log log1p sqrt rsqrt square abs sign sin
     cos reciprocal clamp clamp_min clamp_max round floor ceil
     logical_not nan_to_num tanhshrink
 """
-UNBENT = """
+LINEAR = """
     dropout alpha_dropout feature_dropout feature_alpha_dropout to _to_copy type_as clone contiguous detach alias
     lift_fresh lift_fresh_copy neg
 """
@@ -24,13 +24,13 @@ BINARY_SCALES = "mul div where maximum minimum masked_fill pow atan2 fmod remain
 BINARY_ADDS = "add sub rsub lerp addcmul addcdiv"
 
 
-@rule(*UNARY.split())
-def unary(t: Tracer, *operands: Any, **more: Any) -> Activation:
+@rule(*NONLINEAR.split())
+def nonlinear(t: Tracer, *operands: Any, **more: Any) -> Activation:
     return t.merge(*operands, *more.values()).with_nonlinearity(t.operation)
 
 
-@rule(*UNBENT.split())
-def unbent(t: Tracer, x: Any, *options: Any, **more: Any) -> Activation:
+@rule(*LINEAR.split())
+def linear(t: Tracer, x: Any, *options: Any, **more: Any) -> Activation:
     return t.merge(x)
 
 

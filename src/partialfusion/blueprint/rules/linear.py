@@ -15,7 +15,7 @@ def apply_weight(
     t: Tracer, x: Any, weight: Any, bias: Any, *, read: int, write: int, x_dim: int, out_dim: int
 ) -> Activation:
     """Dimension `read` of the weight reads dimension `x_dim` of x; dimension `write` writes `out_dim`."""
-    if not isinstance(weight, Parameter):
+    if not isinstance(weight, Parameter) or len(weight.shape) < 2:
         raise NoRuleError
     labels = t.channels(t.activation(x), x_dim)
     t.bind(weight, read, labels, "reads", x_dim)

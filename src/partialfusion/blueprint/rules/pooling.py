@@ -65,6 +65,7 @@ def softmax(t: Tracer, x: Any, dim: int, *options: Any) -> Activation:
     x = t.activation(x)
     labels = t.labels.find(compact(x.labels))
     t.labels.touch(labels)
-    if dim % labels.dim() in varying_dims(labels):
-        t.sets(labels, [dim % labels.dim()])
+    dim = dim % max(1, labels.dim())  # a scalar has no dimension, but takes 0 for one
+    if dim in varying_dims(labels):
+        t.sets(labels, [dim])
     return x.with_nonlinearity(t.operation)
