@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -18,6 +19,7 @@ from partialfusion.core.modules import named_tensors
 from partialfusion.io.digest import state_digest
 from partialfusion.io.header import RECORD
 from partialfusion.io.storage import resave
+from partialfusion.kernels.record import expanded
 
 FOLDER = Path(__file__).parent
 FUSED, PRUNED = FOLDER / "format1_fused.safetensors", FOLDER / "format1_pruned.safetensors"
@@ -95,12 +97,16 @@ def test_restores_with_its_sources(path: Path) -> None:
 def test_is_written_in_the_same_form(path: Path, tmp_path: Path) -> None:
     """The same record, except for the versions, and the same tensors."""
     resave(pf.inspect(path), pf.load(path, into=net(7, 9)), again := tmp_path / "again.safetensors")
-    records, tensors = [], []
-    for file in (path, again):
-        with safetensors.safe_open(file, "pt") as opened:
-            record = json.loads(opened.metadata()[RECORD])
-        records.append({key: value for key, value in record.items() if key not in ("partialfusion", "torch")})
-        tensors.append(safetensors.torch.load_file(file))
-    assert records[0] == records[1]
-    assert tensors[0].keys() == tensors[1].keys()
-    assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+    assert record(path) == record(again)
+    before, after = safetensors.torch.load_file(path), safetensors.torch.load_file(again)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def record(path: Path) -> dict[str, Any]:
+    """The record of a file without versions; compressed text is expanded, as compressors may differ."""
+    with safetensors.safe_open(path, "pt") as file:
+        found = json.loads(file.metadata()[RECORD])
+    found["plan"]["arrays"] = expanded(found["plan"]["arrays"])
+    found["layout"] = json.loads(expanded(found["layout"]))
+    return {key: value for key, value in found.items() if key not in ("partialfusion", "torch")}
