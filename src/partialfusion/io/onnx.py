@@ -51,7 +51,7 @@ def export_onnx(
     """
     if not isinstance(model, nn.Module):
         raise OptionError(f"the model is a {type(model).__name__}: pass a module, such as result.model")
-    target = writable(path)
+    target = check_target(path, suffixes=(SUFFIX,))
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
         _import(package)
     inputs = as_inputs(example_inputs)
@@ -169,8 +169,3 @@ def _import(package: str) -> Any:
         raise OptionError(
             f"exporting to ONNX needs {package}, which is not installed: pip install 'partialfusion[onnx]'"
         ) from error
-
-
-def writable(path: StrPath) -> Path:
-    """The path of an ONNX file to write, or an error before any work is done; see `check_target`."""
-    return check_target(path, suffixes=(SUFFIX,))
