@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,14 +22,18 @@ from .apply import SurgeryResult, apply
 from .resize import resized
 from .verify import verify
 
-if TYPE_CHECKING:
-    from ..fusing.result import Fusion
+
+class Planned(Protocol):
+    """What has a plan: a fusion."""
+
+    @property
+    def plan(self) -> Plan: ...
 
 
 def widen_net2net(
     model: nn.Module,
     example_inputs: Any,
-    widths: Mapping[str, int] | Plan | Fusion,
+    widths: Mapping[str, int] | Plan | Planned,
     *,
     seed: int,
     noise: float = 0.0,
@@ -44,7 +48,7 @@ def widen_net2net(
         model: the model to widen; it is only read.
         example_inputs: a tensor, or a tuple of positional inputs.
         widths: space → number of channels, or a plan or fusion whose widths to take. Spaces not named stay.
-        seed: of the choice of channels and of the noise.
+        seed: random seed of the choice of channels and of the noise.
         noise: standard deviation of the noise on the weights of added channels, incoming and outgoing, relative to
             the root mean square of the parameter.
         blueprint: a traced blueprint of the model, to save tracing it again.
@@ -70,7 +74,7 @@ def widen_net2net(
 def widen_random(
     model: nn.Module,
     example_inputs: Any,
-    widths: Mapping[str, int] | Plan | Fusion,
+    widths: Mapping[str, int] | Plan | Planned,
     *,
     seed: int,
     blueprint: Blueprint | None = None,
@@ -86,7 +90,7 @@ def widen_random(
         model: the model to widen; it is only read.
         example_inputs: a tensor, or a tuple of positional inputs.
         widths: space → number of channels, or a plan or fusion whose widths to take. Spaces not named stay.
-        seed: of what is drawn.
+        seed: random seed of the added weights.
         blueprint: a traced blueprint of the model, to save tracing it again.
 
     Returns:
@@ -108,7 +112,7 @@ def widen_random(
 def _widened(
     model: nn.Module,
     example_inputs: Any,
-    widths: Mapping[str, int] | Plan | Fusion,
+    widths: Mapping[str, int] | Plan | Planned,
     blueprint: Blueprint | None,
     pair: Callable[[int, int], KernelPair],
     seed: int,
@@ -127,7 +131,7 @@ def _widened(
     return blueprint, apply([model], [blueprint], Plan(reductions, (1.0,)), inputs)
 
 
-def _widths(widths: Mapping[str, int] | Plan | Fusion, blueprint: Blueprint) -> dict[str, int]:
+def _widths(widths: Mapping[str, int] | Plan | Planned, blueprint: Blueprint) -> dict[str, int]:
     """Space → channels, checked against the model."""
     named: Mapping[str, Any] = widths if isinstance(widths, Mapping) else widths.plan
     found = {}
@@ -185,7 +189,7 @@ def _fresh(model: nn.Module, trained: Mapping[str, Tensor], seed: int) -> dict[s
     Args:
         model: the wider model.
         trained: the tensors of the model before it was widened.
-        seed: of what is drawn.
+        seed: random seed of the added weights.
     """
     twin = resized(model, {name: tuple(t.shape) for name, t in named_tensors(model).items()}).to_empty(device="cpu")
     tensors = {name: t for name, t in named_tensors(twin).items() if t.is_floating_point()}
