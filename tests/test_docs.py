@@ -49,7 +49,7 @@ WITH_CODE = {str(page.relative_to(ROOT)): code for page in PAGES if (code := blo
 def test_python_runs_as_printed(
     page: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The blocks of a page in their order, in one scope, in an empty folder."""
+    """The blocks of a page in their order, in one scope, in an empty folder; they print what the page quotes."""
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"__name__": "page"}
     known = dict(RULES)
@@ -58,7 +58,16 @@ def test_python_runs_as_printed(
             exec(compile(code, f"{page}, block {number}", "exec"), scope)
     for name in RULES.keys() - known.keys():  # those of the page's own operations
         del RULES[name]
-    CHECKS.get(page, lambda *_: None)(scope, capsys.readouterr().out, tmp_path)
+    printed = capsys.readouterr().out
+    words = {wording(line) for line in printed.splitlines()}
+    quoted = [line for text in blocks("text", (ROOT / page).read_text()) for line in text.splitlines()]
+    assert [line for line in quoted if wording(line) not in words] == []
+    CHECKS.get(page, lambda *_: None)(scope, printed, tmp_path)
+
+
+def wording(line: str) -> str:
+    """A line of output without its numbers, which may differ between machines, and without its alignment."""
+    return " ".join(re.sub(r"\d[\d.,]*(e-?\d+)?|[%±×*]|-{2,}", " ", line).split())
 
 
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
