@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 import partialfusion as pf
 from partialfusion import cli
 from partialfusion import demo as digits
+from partialfusion.cli.demo import next_steps
 from partialfusion.errors import DataError, OptionError
 from partialfusion.io.checkpoints import load_model
 
@@ -144,6 +146,13 @@ def test_text_and_next_steps(
     exec("\n".join(line for line in lines if not line.startswith("partialfusion ")), scope := {})
     assert isinstance(scope["result"], pf.Fusion)
     assert scope["result"].model(pair.test.images).shape == (len(pair.test), 10)
+
+
+def test_next_steps_after_saving_in_a_folder_with_a_space() -> None:
+    text = "\n".join(next_steps(Path("my digits"))).replace("\\\n", "")
+    (fuse,) = [shlex.split(line) for line in text.splitlines() if line.startswith("partialfusion fuse")]
+    assert fuse[3:5] == ["my digits/a.safetensors", "my digits/b.safetensors"]
+    assert fuse[-1] == "my digits/fused.safetensors"
 
 
 def test_everything_is_fused_once(pair: digits.Specialists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,7 @@ def study(
         alphas: isolated fractions of the channels.
         shares: shares of model A in the mix.
         details: whether to compare fused and isolated channels too, which the page of the frontier shows.
-        progress: callback that is told each step and the fraction done.
+        progress: callback that gets the current step and the fraction of the work that is done.
     """
     found = frontier(
         [pair.a, pair.b],

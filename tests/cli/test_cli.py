@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -304,6 +305,18 @@ def test_study_without_its_package(words: tuple[str, ...], tmp_path: Path, monke
     fails(run("study", *words), "partialfusion_study", 'pip install "partialfusion[study]"')
     assert list(tmp_path.iterdir()) == []
     assert run("study", words[0], "--help").exit_code == 0
+
+
+def test_only_the_study_command_imports_the_study() -> None:
+    package = Path(pf.__file__).parent
+    importing = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] == "partialfusion_study" for name in names):
+                importing.add(str(path.relative_to(package)))
+    assert importing == {"cli/study.py"}
 
 
 # In a process of its own

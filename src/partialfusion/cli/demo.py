@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,7 +68,7 @@ def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be made a folder: {error.strerror}; choose another") from error
+        raise CheckpointError(f"cannot create the folder {path}: {error.strerror}; choose another") from error
 
 
 def _print_study(study: Study, saved: Path | None, page: Path | None) -> None:
@@ -102,7 +103,7 @@ def next_steps(saved: Path | None) -> list[str]:
     """Commands and Python code to try after the demo."""
     net = "partialfusion.demo:DigitsNet"
     folder = saved or Path("digits")
-    a, b, fused = (folder / f"{name}.safetensors" for name in ("a", "b", "fused"))
+    a, b, fused = (shlex.quote(str(folder / f"{name}.safetensors")) for name in ("a", "b", "fused"))
     return [
         f"partialfusion trace {net} --input 1,64",
         *([] if saved else [f"partialfusion demo --save {folder}"]),

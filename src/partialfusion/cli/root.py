@@ -1,4 +1,4 @@
-"""The application that every command registers with, and what the help of all commands shares."""
+"""The application that every command registers with, and what the help of all commands has in common."""
 
 from __future__ import annotations
 
