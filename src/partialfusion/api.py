@@ -33,7 +33,7 @@ def trace(model: nn.Module, example_inputs: Any, *, check: bool = True, seed: in
         model: any module that torch.export can trace; its mode and weights stay as they are.
         example_inputs: a tensor, or a tuple of positional inputs.
         check: verify on numbers that channels can be moved and spaces widened, and demote those that cannot.
-        seed: of the checks.
+        seed: random seed of the checks.
     """
     return traced(model, as_inputs(example_inputs), check=check, seed=seed)
 
@@ -62,17 +62,18 @@ def fuse(
     """Fuse two or more trained networks of one architecture into one, anywhere between average and ensemble.
 
     Args:
-        models: the networks. The result lives in the world of the last one: it is of its class, and at alpha=0 it has
-            its widths. Widths of elastic spaces may differ between the models.
+        models: the networks. The last one is the reference: the result has its class, and at alpha=0 its widths. Widths
+            of elastic spaces may differ between the models.
         example_inputs: a tensor, or a tuple of positional inputs.
         alpha: how many channels more than one model's: 0 (one model's widths) to 1 (the exact ensemble); or a mapping
             from patterns of space names to numbers, of which the first that matches counts and spaces without a match
-            have 0. For "partial-ot" it is the isolated share. Default: 0.4, and 0 for methods that fuse every channel.
+            have 0. For "partial-ot" it is the isolated fraction. Default: 0.4, and 0 for methods that fuse every
+            channel.
         budget: instead of alpha, how large the result may be: effective parameters relative to the last model, such as
-            1.3, or pf.Budget(params=…, flops=…, channels=…). Every space gets an alpha of its own: channels stay apart
+            1.3, or pf.Budget(params=…, flops=…, channels=…). Every space gets its own alpha: channels stay apart
             where that saves most of the matching cost per parameter.
-        mix: the share of each model, summing to one; or "auto": the shares that score best are looked for, and
-            `mixing` of the result tells what was measured. Default: equal shares.
+        mix: the share of each model, summing to one; or "auto": search for the shares that score best;
+            `mixing` of the result holds what was measured. Default: equal shares.
         evaluate: what scores a model for mix="auto": batches of (input, label), for accuracy; or a function of a model
             that gives a number, larger is better, or a tensor of one number for each sample; samples in the same order
             every time. Use images that were used neither for training nor for testing.
@@ -93,8 +94,8 @@ def fuse(
             the mass it receives, and with unequal widths channels that are matched in part are split).
         blueprint: a traced blueprint of the last model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at alpha=1 that the result is the ensemble.
-        seed: of the checks, and of the search in generalised pruning.
-        progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
+        seed: random seed of the checks, and of the search in generalised pruning.
+        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
     """
     check_models(models)
     if budget is not None and alpha is not None:
@@ -154,7 +155,7 @@ def prune(
     Args:
         model: the network; it stays as it is.
         example_inputs: a tensor, or a tuple of positional inputs.
-        keep: the share of the channels that is left, 1 for all of them; or a mapping from patterns of space names to
+        keep: the fraction of the channels that is kept, 1 for all of them; or a mapping from patterns of space names to
             numbers, of which the first that matches counts and spaces without a match keep all. Default: 0.5.
         budget: instead of keep, how large the result may be: parameters relative to the model, such as 0.3, or
             pf.Budget(params=…, flops=…, channels=…). Channels go where they save most per parameter.
@@ -171,8 +172,8 @@ def prune(
         convention: "value" (a channel is the average of what it combines) or "mass" (the paper's form: the sum).
         blueprint: a traced blueprint of the model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at keep=1 that the result is the model.
-        seed: of the search and the checks.
-        progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
+        seed: random seed of the search and the checks.
+        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
     """
     check_tensors(model, "the model")
     if budget is not None and keep is not None:
@@ -215,10 +216,10 @@ def refit(
         result: what `fuse` or `prune` returned; it stays as it is.
         data: batches of inputs, or of (input, label) pairs; labels are not used.
         ridge: how strongly weights are held, relative to the mean square of what they read.
-        progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
+        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
 
     Returns:
-        A new result with a model of its own.
+        A new result with its own model.
     """
     check_result(result)
     batches = Batches.of(data, result.inputs)

@@ -1,4 +1,4 @@
-"""Activations as features: channels are alike when they respond alike to the data."""
+"""Activations as features: channels are similar when they respond to the data in the same way."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ class Activations:
             within[need.site] |= need.within
         taps = [{site: taps_of(b, spaces, site) for site in within} for b in blueprints]
         recorders = [
-            _Recorder(model, (tap for found in own.values() for tap in found))
-            for model, own in zip(models, taps, strict=True)
+            _Recorder(model, (tap for found in per_site.values() for tap in found))
+            for model, per_site in zip(models, taps, strict=True)
         ]
         union = {(t.space, t.weight, t.role) for site, wanted in within.items() if wanted for t in taps[-1][site]}
         moments: dict[Place, Moments] = {}

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+FEW = 32  # rows of a product below which it is computed in double precision
+
 
 class Moments:
     """Means and covariances of the channels of several models at one place, one batch at a time.
@@ -38,9 +40,9 @@ class Moments:
             self.sums[m] += x.sum(2)
         flat = [x.flatten(1) for x in activations]
         for m, x in enumerate(flat):
-            self.squares[m] += torch.linalg.vecdot(x, x)
+            self.squares[m] += x.square().sum(1)
         for (i, j), total in self.products.items():
-            total += flat[i] @ flat[j].T
+            total += _product(flat[i], flat[j])
 
     def _start(self, activations: Sequence[Tensor]) -> None:
         widths, device = [len(x) for x in activations], activations[0].device
@@ -108,3 +110,9 @@ class Moments:
         apart = torch.cdist(mean, mean, compute_mode="donot_use_mm_for_euclid_dist").square() / mean.shape[1]
         spread = variance[:, None] + variance[None, :] - 2 * self.union_covariance()
         return spread.clamp_min(0) + apart
+
+
+def _product(x: Tensor, y: Tensor) -> Tensor:
+    """(n × m) of (n × s) and (m × s). Where there are few rows, single precision would add up sample by sample and lose
+    digits, and double precision costs little."""
+    return x.double() @ y.double().T if min(len(x), len(y)) < FEW else x @ y.T

@@ -41,7 +41,7 @@ class UnionFeatures:
         return set(describing_parameters(self.sources[-1], vectors=False))
 
     def squared(self, space: str) -> Floats:
-        """(n × n) squared distances of features; every place and every module counts alike. Computed once."""
+        """(n × n) squared distances of features; every place and every module counts the same. Computed once."""
         if space not in self._squared:
             self._squared[space] = self._squared_distances(space)
         return self._squared[space]
@@ -60,7 +60,7 @@ class UnionFeatures:
         return self._summed(space, found)
 
     def covariance(self, space: str) -> Floats:
-        """(n × n) covariances of activations, inner products of weights; every place and every module counts alike."""
+        """(n × n) covariances of activations, inner products of weights; all places and modules count the same."""
         found = []
         if self._by_activations(space):
             found.append([_relative(m.union_covariance(), m.union_variance()) for m in self.moments[space]])
@@ -124,9 +124,9 @@ class UnionSpace:
     """One space of the union.
 
     Attributes:
-        name: of the space.
-        masses: (n,) of the channels: the share of the model each belongs to.
-        model: (n,) the model each belongs to.
+        name: name of the space.
+        masses: (n,) the mass of each channel: the share of its model.
+        model: (n,) the model of each channel.
         features: what is known of the channels.
     """
 

@@ -1,4 +1,4 @@
-"""Weights as features: channels are alike when the parameters that write and read them are."""
+"""Weights as features: channels are similar when the parameters that write and read them are."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _same_computation(model: nn.Module, last: nn.Module, k: int) -> None:
 
 
 def _class_name(module: nn.Module) -> str:
-    """By name, for parametrised modules have a class of their own each."""
+    """The name of a module's class; parametrised modules each have a class of their own."""
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
@@ -133,8 +133,8 @@ def _same_integers(model: nn.Module, last: nn.Module, k: int) -> None:
     """Index tables and masks are part of the computation."""
     ours = dict(model.named_buffers())
     for name, theirs in last.named_buffers():
-        own = ours.get(name)
-        if own is None or theirs.is_floating_point() or own.is_meta or name.endswith("num_batches_tracked"):
+        mine = ours.get(name)
+        if mine is None or theirs.is_floating_point() or mine.is_meta or name.endswith("num_batches_tracked"):
             continue
-        if own.shape != theirs.shape or not torch.equal(own, theirs):
+        if mine.shape != theirs.shape or not torch.equal(mine, theirs):
             raise MismatchError(f"the integer buffer {name} differs between models[{k}] and the last model")

@@ -35,9 +35,9 @@ class Search:
     """What a search may use, and whether the user has interrupted it.
 
     Attributes:
-        seed: of everything random.
+        seed: random seed.
         on_progress: called with what is done and what there is to do.
-        stopped: set when a search was interrupted; later ones then take the quick way.
+        stopped: set when a search was interrupted; later ones then stop at a quick solution.
     """
 
     seed: int = 0
@@ -74,7 +74,7 @@ class Cluster:
         solver: "exchange" (Ward refined by exchanges), "ward" (greedy), "stochastic-ward" (the paper's: the best of
             many randomised runs) or "lloyd" (k-means).
         effort: how long "exchange" searches.
-        restarts: of the last two; 1000 and 10 unless given.
+        restarts: how often the last two start anew; default 1000 and 10.
         workers: threads of the search; all cores unless given.
     """
 

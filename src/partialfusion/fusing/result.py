@@ -24,7 +24,7 @@ class SpaceSummary:
         isolated: per model, channels of the result that it alone writes.
         combined: channels of the result that are made of several.
         deleted: channels of the sources that are in none of the result.
-        cost: of the matching or clustering, in the units of the features.
+        cost: cost of the matching or clustering, in the units of the features.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Fusion:
     Attributes:
         model: an ordinary module of the last source's class.
         plan: space → reduction; see what was fused with what.
-        blueprints: of the sources.
+        blueprints: one per source.
         recipe: the options.
         count: dense and effective parameters.
         sources: the models it was made of.

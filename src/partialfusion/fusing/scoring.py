@@ -1,4 +1,4 @@
-"""What a network is worth: the user's own measure, or accuracy on labelled batches."""
+"""Scores of networks: the user's own function, or accuracy on labelled batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Evaluate = Callable[[nn.Module], Any] | Iterable[Any]
 
 @dataclass(frozen=True)
 class Score:
-    """What a network is worth.
+    """The score of a network.
 
     Attributes:
         value: larger is better.
@@ -84,7 +84,7 @@ def score_of(found: Any) -> Score:
 
 
 class Accuracy:
-    """The share of labels that are the largest output along dimension 1."""
+    """The fraction of labels that are the largest output along dimension 1."""
 
     def __init__(self, data: Iterable[Any], inputs: int) -> None:
         self.data = list(data) if isinstance(data, Iterator) else data

@@ -27,8 +27,8 @@ def check_models(models: Sequence[nn.Module]) -> None:
     _same_types(models)
     devices = {t.device for m in models for t in named_tensors(m).values()}
     if len(devices) > 1:
-        told = ", ".join(sorted(map(str, devices)))
-        raise OptionError(f"the models are on several devices ({told}): move them to one")
+        found = ", ".join(sorted(map(str, devices)))
+        raise OptionError(f"the models are on several devices ({found}): move them to one")
 
 
 def _same_types(models: Sequence[nn.Module]) -> None:
@@ -101,11 +101,13 @@ def check_mix(mix: Sequence[Any] | None, models: int) -> tuple[float, ...]:
 
 
 def check_alpha(alpha: float | Mapping[str, float], blueprint: Blueprint, *, partial: bool) -> dict[str, float]:
-    """Elastic space → isolated share."""
+    """Elastic space → isolated fraction."""
     values = _per_space("alpha", alpha, blueprint, default=0.0)
     for space, value in values.items():
         if not 0.0 <= value <= 1.0:
-            raise OptionError(f"alpha={value} for {space} is out of range: it is a share, 0 (fused) … 1 (ensemble)")
+            raise OptionError(
+                f"alpha={value} for {space} is out of range: it must be between 0 (fused) and 1 (ensemble)"
+            )
         if not partial and value not in (0.0, 1.0):
             raise OptionError(
                 f"alpha={value} for {space}: this method fuses every channel of a space; use method='partial-ot', or "
@@ -115,11 +117,13 @@ def check_alpha(alpha: float | Mapping[str, float], blueprint: Blueprint, *, par
 
 
 def check_keep(keep: float | Mapping[str, float], blueprint: Blueprint) -> dict[str, float]:
-    """Elastic space → share of its channels that is left."""
+    """Elastic space → fraction of its channels that is kept."""
     values = _per_space("keep", keep, blueprint, default=1.0)
     for space, value in values.items():
         if not 0.0 < value <= 1.0:
-            raise OptionError(f"keep={value} for {space} is out of range: it is a share, above 0 … 1 (all channels)")
+            raise OptionError(
+                f"keep={value} for {space} is out of range: it must be above 0 and at most 1 (all channels)"
+            )
     return values
 
 

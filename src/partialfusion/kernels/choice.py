@@ -21,7 +21,7 @@ class Choice:
         target, source: (e,) entry e sends a source channel, 0 … n − 1 over all models, to a target channel.
         mass: (e,) non-negative mass sent.
         targets: number of target channels, each with at least one entry.
-        cost: in the units of the features.
+        cost: what is lost, in the units of the features.
         complete: False where the search was interrupted.
     """
 
@@ -59,7 +59,7 @@ def reduce_union(
     """The reduction of one space from a choice over all models' channels.
 
     Value convention: a target is the average of what it receives, weighted by mass; a source reads the average of where
-    it goes. Mass convention (the paper's): a target is the sum, and a source reads its share of it.
+    it goes. Mass convention (the paper's): a target is the sum, and a source reads its part of it.
 
     Target channels are ordered: of model 0 alone, of model 1 alone, …, of several models, of the last model alone;
     within these by their first source channel.
@@ -73,14 +73,14 @@ def reduce_union(
     starts = np.cumsum([0, *widths])
     model = np.searchsorted(starts, choice.source, side="right") - 1
     target = _ordered(choice, model, len(widths))[choice.target]
-    per_target = _shares(choice.mass, target, choice.targets)
-    per_source = _shares(choice.mass, choice.source, int(starts[-1]))
+    per_target = _fractions(choice.mass, target, choice.targets)
+    per_source = _fractions(choice.mass, choice.source, int(starts[-1]))
     write, read = (per_target, per_source) if convention == "value" else (per_source, per_target)
     pairs = []
     for m, width in enumerate(widths):
-        own = model == m
-        source = choice.source[own] - starts[m]
-        pairs.append(KernelPair(target[own], source, write[own], read[own], choice.targets, width))
+        entries = model == m
+        source = choice.source[entries] - starts[m]
+        pairs.append(KernelPair(target[entries], source, write[entries], read[entries], choice.targets, width))
     writes = _support(choice, model, len(widths))
     single = writes.sum(1) == 1
     return Reduction(
@@ -113,8 +113,8 @@ def _ordered(choice: Choice, model: Ints, models: int) -> Ints:
     return place
 
 
-def _shares(mass: Floats, place: Ints, count: int) -> Floats:
-    """(e,) each entry's share of the mass at its place; where there is none, entries count equally."""
+def _fractions(mass: Floats, place: Ints, count: int) -> Floats:
+    """(e,) each entry's fraction of the mass at its place; where there is none, entries count equally."""
     total = np.bincount(place, mass, count)[place]
     entries = np.bincount(place, minlength=count)[place]
     return np.where(total > 0, mass / np.where(total > 0, total, 1.0), 1.0 / entries)

@@ -98,7 +98,7 @@ def _size(pair: KernelPair) -> list[int]:
 
 
 def _smallest(largest: int) -> str:
-    """The smallest unsigned integers that reach a number, little-endian."""
+    """The smallest unsigned integer type that holds a number, little-endian."""
     return next(kind for kind in ("<u1", "<u2", "<u4", "<u8") if largest <= np.iinfo(kind).max)
 
 

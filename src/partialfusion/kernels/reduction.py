@@ -64,9 +64,9 @@ class Plan(Mapping[str, Reduction]):
     """Space name → reduction for the whole network, with the shares of the models it was made for.
 
     Attributes:
-        reductions: of every space.
+        reductions: space → reduction.
         mix: the share of each model.
-        convention: of the kernel pairs.
+        convention: the convention of the kernel pairs.
     """
 
     reductions: Mapping[str, Reduction]
@@ -133,12 +133,12 @@ def merge(
     value = convention == "value"
     last = len(couplings)
     m = couplings[0].shape[1]
-    shares = [c.fused_fraction() for c in couplings]
-    col_fused = np.max([cols for _, cols in shares], axis=0)
-    contributes = np.array([cols > 0 for _, cols in shares] + [col_fused > 0])
+    fractions = [c.fused_fraction() for c in couplings]
+    col_fused = np.max([cols for _, cols in fractions], axis=0)
+    contributes = np.array([cols > 0 for _, cols in fractions] + [col_fused > 0])
     weight = _contributions(contributes, np.asarray(mix))
 
-    alone = [np.flatnonzero(rows < 1) for rows, _ in shares]
+    alone = [np.flatnonzero(rows < 1) for rows, _ in fractions]
     merged, rest = np.flatnonzero(col_fused > 0), np.flatnonzero(col_fused < 1)
     starts = np.cumsum([0] + [len(a) for a in alone])
     place = np.empty(m, np.int64)
@@ -149,12 +149,12 @@ def merge(
     pairs = []
     for k, coupling in enumerate(couplings):
         rows, cols, mass = coupling.fused_part()
-        share = shares[k][0]
+        fraction = fractions[k][0]
         of_row = mass / coupling.row_mass[rows]
         of_col = mass / np.bincount(cols, mass, m)[cols]
         write = weight[k, cols] * (of_col if value else of_row)
         read = of_row if value else of_col
-        left, ones = 1 - share[alone[k]], np.ones(len(alone[k]))
+        left, ones = 1 - fraction[alone[k]], np.ones(len(alone[k]))
         pairs.append(
             KernelPair(
                 target=np.concatenate([starts[k] + np.arange(len(alone[k])), place[cols]]),

@@ -116,7 +116,7 @@ def layout_of(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: tuple[
 
 
 def matching_spaces(blueprint: Blueprint, other: Blueprint) -> dict[str, Space]:
-    """Name in one blueprint → the space of another with the same bindings; spaces alike go by their order."""
+    """Name in one blueprint → the space of another with the same bindings, in the same order."""
     waiting: dict[object, list[Space]] = defaultdict(list)
     for space in reversed(other.spaces):
         waiting[space.key].append(space)

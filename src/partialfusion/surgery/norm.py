@@ -131,9 +131,9 @@ def _variance(plan: Plan, space: Space, stds: list[Tensor], rows: list[Tensor | 
     pair_weight = torch.from_numpy(weight[first] * weight[second]).to(device)
     known = [r for r in rows if r is not None]
     rho = _cosines(torch.cat(known), e, f) if len(known) == len(rows) else torch.ones_like(pair_weight)
-    share = pair_weight * std[e] * std[f] * rho
-    total = torch.zeros(reduction.width, dtype=share.dtype, device=device)
-    return total.index_add_(0, torch.from_numpy(target[first].astype(np.int64)).to(device), share).clamp_min_(0.0)
+    terms = pair_weight * std[e] * std[f] * rho
+    total = torch.zeros(reduction.width, dtype=terms.dtype, device=device)
+    return total.index_add_(0, torch.from_numpy(target[first].astype(np.int64)).to(device), terms).clamp_min_(0.0)
 
 
 def _cosines(rows: Tensor, e: Tensor, f: Tensor) -> Tensor:

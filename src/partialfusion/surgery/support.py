@@ -1,4 +1,4 @@
-"""Which models reach which entries of a fused parameter. An entry that no model reaches is zero."""
+"""The support of fused parameters: which models contribute to which entries. An entry without any is zero."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..blueprint import Space
 from ..core.arrays import Bools
 from ..kernels import Plan
 
-# For every axis, a (length × models) table of the models that reach each position; None where all reach all.
+# For every axis, a (length × models) table of the models that contribute at each position; None where all do.
 ParameterSupport = tuple[Bools | None, ...]
 
 
 def parameter_supports(
     shapes: Mapping[str, Sequence[int]], layout: Mapping[str, Space], plan: Plan
 ) -> dict[str, ParameterSupport]:
-    """Name → reach of every tensor of a fused model.
+    """Name → support of every tensor of a fused model.
 
-    A position is reached by the models that write its channel; a position of no channel by all of them.
+    The models that write a channel contribute at its positions; at a position of no channel, all of them do.
 
     Args:
-        shapes: of the fused model's tensors.
+        shapes: name → shape of the fused model's tensors.
         layout: where the channels of every space sit in them.
         plan: which model writes which channel.
     """
@@ -45,7 +45,7 @@ def parameter_supports(
 
 
 def supported_entries(shape: Sequence[int], support: ParameterSupport) -> int:
-    """How many entries some model reaches: those whose positions on all axes have a model in common."""
+    """How many entries some model contributes to: those whose positions on all axes have a model in common."""
     tables = [t for t in support if t is not None]
     free = math.prod(n for n, t in zip(shape, support, strict=True) if t is None)
     if not tables:
@@ -62,7 +62,7 @@ def supported_entries(shape: Sequence[int], support: ParameterSupport) -> int:
 
 
 def zero_mask(support: ParameterSupport) -> Bools:
-    """True where no model reaches: of the tensor's shape, but for length one along axes that all models reach."""
+    """True where no model contributes; of the tensor's shape, with length one along axes where all models do."""
     models = next((t.shape[1] for t in support if t is not None), 1)
     zero = np.ones((1,) * len(support), bool)
     for m in range(models):
@@ -75,7 +75,7 @@ def zero_mask(support: ParameterSupport) -> Bools:
 
 
 def _sets(table: Bools) -> Counter[int]:
-    """Set of models, as bits → positions that just these reach."""
+    """Set of models, as bits → number of positions where exactly these contribute."""
     bits = [1 << m for m in range(table.shape[1])]
     rows, counts = np.unique(table, axis=0, return_counts=True)
     return Counter(

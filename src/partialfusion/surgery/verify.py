@@ -30,7 +30,7 @@ NOISE = 0.1
 def verify(model: nn.Module, inputs: tuple[Any, ...], blueprint: Blueprint, seed: int = 0) -> Blueprint:
     """The blueprint with every space that fails a check demoted, and the reason named.
 
-    Two checks, on a copy of the model with disturbed weights (zero-initialised branches would hide mistakes):
+    Two checks, on a copy of the model with disturbed weights (zero-initialised branches would hide errors):
     reordering the channels of every space that is not rigid, and widening every elastic space by copies of some of
     its channels, must leave the outputs as they were. On the meta device there are no numbers: there the second check
     asks only that the widened model runs and traces to the same spaces.
@@ -61,7 +61,7 @@ def verify(model: nn.Module, inputs: tuple[Any, ...], blueprint: Blueprint, seed
 
 
 def _precise(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[nn.Module, tuple[Any, ...]]:
-    """The model and its inputs in double precision, so that rounding in a deep network is not taken for a mistake.
+    """The model and its inputs in double precision, so that rounding in a deep network is not taken for an error.
 
     Code that insists on another type runs as it is.
     """

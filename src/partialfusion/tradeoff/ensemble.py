@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 
 
 class OutputMix(nn.Module):
-    """Σ mix_m · model_m(x), for outputs of any structure; what is not a number of it is the last model's."""
+    """Σ mix_m · model_m(x), for outputs of any structure; non-float leaves come from the last model."""
 
     def __init__(self, models: Sequence[nn.Module], mix: Sequence[float]) -> None:
         super().__init__()

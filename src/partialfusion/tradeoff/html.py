@@ -16,7 +16,7 @@ def frontier_page(content: Mapping[str, Any]) -> str:
     """The page of a frontier: a chart, controls, what became of the channels, and a table that needs no script.
 
     Args:
-        content: plain values that JSON can hold. `title`, `metric`, `percent` (scores are shares), `complete`;
+        content: plain values that JSON can hold. `title`, `metric`, `percent` (scores are fractions), `complete`;
             `models` (names); `mixes` (each `text` and `shares`); `points` (each `kind`, `method`, `alpha`, `mix` (a
             number of a mix), `score`, `effective`, `dense`, `ratio`, `seconds`, `features`, `converged`, `pareto`,
             `error`, `detail` (a number of a detail)); `details` (each `all` and `spaces`, with counts of channels and
@@ -96,8 +96,8 @@ def _row(number: int, point: Mapping[str, Any], content: Mapping[str, Any]) -> s
         "yes" if point["pareto"] else "",
     )
     marked = ' class="front"' if point["pareto"] else ""
-    told = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-    return f'<tr data-point="{number}"{marked}><th scope="row">{html.escape(point["method"])}</th>{told}</tr>'
+    columns = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+    return f'<tr data-point="{number}"{marked}><th scope="row">{html.escape(point["method"])}</th>{columns}</tr>'
 
 
 def shown(score: float, *, percent: bool) -> str:

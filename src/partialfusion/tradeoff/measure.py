@@ -67,7 +67,7 @@ def frontier(
     three or more, the parents, the ensemble, alpha=1, "average" and "magnitude" do not, nor does pruning by activations
     alone ("zip" and "magnitude+ot" with data). Every other method matches each model with the last, so which one is
     last makes a difference; the order of the others makes none. With unequal widths alpha=0 has the last model's. All
-    this up to ties (channels that never fire are all alike), and for methods that do not search at random as "cluster"
+    this up to ties (channels that never fire are equal), and for methods that do not search at random as "cluster"
     does unless its solver is "ward".
 
     Args:
@@ -86,13 +86,13 @@ def frontier(
         align: "fixed-point" or "greedy", as for `fuse`.
         norm: statistics of batch norms, as for `fuse`.
         convention: "value" or "mass", as for `fuse`.
-        names: of the models. Default: model A, model B, …
+        names: names of the models. Default: model A, model B, …
         metric: what `evaluate` measures, for tables and the page. Default: accuracy for batches, else score.
-        details: read how alike the fused and the isolated channels are, for the page.
+        details: read how similar the fused and the isolated channels are, for the page.
         blueprint: a traced blueprint of the last model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at alpha=1 that the result is the ensemble.
-        seed: of the checks, and of the search in generalised pruning.
-        progress: True or False, or a function of what is being done and the share done; None shows a bar on terminals.
+        seed: random seed of the checks, and of the search in generalised pruning.
+        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
     """
     check_models(models)
     inputs = as_inputs(example_inputs)

@@ -18,7 +18,7 @@ Kind = Literal["parent", "ensemble", "fused"]
 
 @dataclass(frozen=True, eq=False)
 class Similarity:
-    """How alike channels of a space are: each of another model, with its counterpart in the last model.
+    """How similar the channels of a space are: each of another model to its counterpart in the last model.
 
     Attributes:
         costs: (p,) what the matching paid for each fused pair, in the units of the features; empty for methods that do
@@ -39,7 +39,7 @@ class Similarity:
 
 @dataclass(frozen=True, eq=False)
 class SpacePoint:
-    """One space of a fused network: what became of its channels, and how alike they were."""
+    """One space of a fused network: what became of its channels, and how similar they were."""
 
     summary: SpaceSummary
     similarity: Similarity
@@ -52,7 +52,7 @@ class Point:
     Attributes:
         kind: "parent", "ensemble" (outputs mixed) or "fused".
         method: the name of the parent, "ensemble", or the method that fused.
-        alpha: the isolated share; None where it is not one number.
+        alpha: the isolated fraction; None where it is not one number.
         mix: the share of each model.
         score: what `evaluate` gave, larger is better; None where the network could not be made or measured.
         effective: parameters without the zero blocks.
@@ -60,8 +60,8 @@ class Point:
         ratio: effective parameters relative to the last model.
         seconds: spent on fusing (and refitting), without the evaluation.
         features: what channels were compared by.
-        cost: of the matching or clustering, over all spaces.
-        sweeps, converged: of the alignment.
+        cost: cost of the matching or clustering, over all spaces.
+        sweeps, converged: how many sweeps the alignment made, and whether it converged.
         spaces: what became of the channels, in the order of computation.
         error: why there is no score.
     """

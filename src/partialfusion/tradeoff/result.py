@@ -22,7 +22,7 @@ class Frontier:
 
     Attributes:
         points: parents, ensembles, then the fused networks; those that failed have an `error` and no score.
-        names: of the models.
+        names: names of the models.
         metric: what the scores are; larger is better.
         complete: False where measuring was interrupted.
     """
@@ -129,9 +129,9 @@ class Frontier:
         lines = ["<table>", "<tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
         for point in self.points:
             style = ' style="font-weight:bold"' if id(point) in front else ""
-            told = f' title="{html.escape(point.error)}"' if point.error else ""
+            title = f' title="{html.escape(point.error)}"' if point.error else ""
             cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(point))
-            lines.append(f"<tr{style}{told}>{cells}</tr>")
+            lines.append(f"<tr{style}{title}>{cells}</tr>")
         return "".join([*lines, "</table>"])
 
 
@@ -154,8 +154,8 @@ def _at(point: Point) -> str:
 
 
 def _space(space: SpacePoint) -> dict[str, Any]:
-    alike = space.similarity
-    parts = {"pair_costs": alike.costs, "similarity_fused": alike.fused, "similarity_isolated": alike.isolated}
+    found = space.similarity
+    parts = {"pair_costs": found.costs, "similarity_fused": found.fused, "similarity_isolated": found.isolated}
     return asdict(space.summary) | {name: [round(float(v), 6) for v in found] for name, found in parts.items()}
 
 

@@ -11,7 +11,7 @@ from .greedy import greedy
 from .separate import separate
 
 MAX_SWEEPS = 100
-# A solve counts as a change only where it gains this share of a random matching's cost: far more than rounding, and
+# A solve counts as a change only where it gains this fraction of a random matching's cost: far more than rounding, and
 # far less than shows in a fused network.
 LEAST_GAIN = 1e-4
 

@@ -17,7 +17,7 @@ def allocate(paths: Mapping[str, Path], structure: Structure, limits: Sizes) -> 
     behind a worse one; what is left at the end goes to whatever still fits.
 
     Args:
-        paths: of every elastic space.
+        paths: elastic space → its path.
         structure: counts results.
         limits: upper bounds.
     """

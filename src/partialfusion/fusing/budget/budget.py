@@ -23,7 +23,7 @@ class Budget:
     Attributes:
         params: effective parameters, without the zero blocks.
         flops: multiplications and additions of one sample with the effective parameters.
-        channels: of all elastic spaces together.
+        channels: channels of all elastic spaces together.
     """
 
     params: float | int | None = None

@@ -30,7 +30,7 @@ class Sizes:
         return self.params <= limits.params and self.flops <= limits.flops and self.channels <= limits.channels
 
     def used(self, limits: Sizes) -> float:
-        """The share of the tightest bound."""
+        """The fraction of the tightest bound."""
         return max(self.params / limits.params, self.flops / limits.flops, self.channels / limits.channels)
 
 
@@ -40,7 +40,7 @@ class _Parameter:
 
     Attributes:
         axes: per axis, the spaces on it with their positions per channel, and the positions of no space.
-        operations: of every entry in one call.
+        operations: floating-point operations per entry in one call.
     """
 
     axes: tuple[tuple[tuple[tuple[str, int], ...], int], ...]
@@ -67,7 +67,7 @@ class Structure:
 
     Args:
         model: the last model.
-        blueprint: of it.
+        blueprint: its blueprint.
         inputs: what it is called with, where operations are to be counted.
         models: how many are fused.
     """

@@ -36,9 +36,9 @@ def blocks(rows: np.ndarray, columns: np.ndarray, device: torch.device) -> list[
     sets, which = np.unique(rows, axis=0, return_inverse=True)
     found = []
     for number, models in enumerate(sets):
-        own, allowed = np.flatnonzero(which.reshape(-1) == number), np.flatnonzero((columns & models).any(1))
+        written, allowed = np.flatnonzero(which.reshape(-1) == number), np.flatnonzero((columns & models).any(1))
         if len(allowed):
-            found.append((torch.from_numpy(own).to(device), torch.from_numpy(allowed).to(device)))
+            found.append((torch.from_numpy(written).to(device), torch.from_numpy(allowed).to(device)))
     return found
 
 

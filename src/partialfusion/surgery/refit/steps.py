@@ -21,7 +21,7 @@ class Step:
     """A weight to refit, with the norm that directly follows, or a norm that follows something else.
 
     Attributes:
-        name: of the weight; None for a norm by itself.
+        name: name of the weight; None for a norm by itself.
         norm: the name of the norm's variance, if there is one.
         bias: the name of the weight's bias, if any.
         uses: how often the network uses it.

@@ -25,7 +25,7 @@ class Layout:
     Attributes:
         write: the axis that writes channels; the other one of the first two reads them.
         channels: the channel dimension, from the end, of what is read and of what is written.
-        groups: of a grouped convolution.
+        groups: number of groups of a convolution.
         flipped: a transposed convolution reads its kernel backwards.
     """
 
@@ -158,7 +158,7 @@ def inputs(layout: Layout, window: Window, x: Tensor, rows: Tensor | None) -> It
     """What a weight reads, a chunk (groups × n × inputs) at a time and in double precision.
 
     Args:
-        layout: of the weight.
+        layout: how the weight is stored.
         window: the patches it reads.
         x: the input of the call.
         rows: which samples and positions of the output, in ascending order; None for all.

@@ -1,4 +1,4 @@
-// Inside the selected network: the channels of every space, and how alike they are.
+// Inside the selected network: the channels of every space, and how similar they are.
 function drawReadout(holder, point) {
   if (point.score === null) {
     holder.replaceChildren(element("p", { class: "score" }, "failed"), element("p", { class: "empty" }, point.error));
@@ -47,8 +47,8 @@ function drawBars(holder, legend, detail, chosen, choose) {
   holder.replaceChildren(...detail.spaces.map((space) => {
     const parts = partsOf(space).filter((part) => part.count);
     const made = [space.combined > space.fused ? `${space.combined} made of several` : "", space.deleted ? `${space.deleted} deleted` : ""].filter(Boolean);
-    const told = [...parts.map((part) => `${part.count} ${part.name}`), ...made].join(", ");
-    const row = element("button", { class: "bar", type: "button", "aria-pressed": space.name === chosen, title: `${space.name}: ${told}`, "aria-label": `${space.name}: ${space.after} channels, ${told}` });
+    const summary = [...parts.map((part) => `${part.count} ${part.name}`), ...made].join(", ");
+    const row = element("button", { class: "bar", type: "button", "aria-pressed": space.name === chosen, title: `${space.name}: ${summary}`, "aria-label": `${space.name}: ${space.after} channels, ${told}` });
     const track = element("span", { class: "track" });
     track.append(...parts.map((part) => element("i", { style: `width:${(100 * part.count) / widest}%;background:${part.colour}` })));
     row.append(element("span", { class: "name" }, space.name), track, element("span", { class: "total" }, whole(space.after)));
