@@ -25,6 +25,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_imports.py
 	$(MAKE) docs
 
 # Every warning is an error: a link, an anchor or a name of the reference that leads nowhere. The variable silences a
