@@ -7,16 +7,52 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from partialfusion.solvers import Clustering, cluster, exchange, lloyd, stochastic_ward, ward, zip_pairs
+from partialfusion.solvers import (
+    Clustering,
+    cluster,
+    exchange,
+    lloyd,
+    squared_distances,
+    stochastic_ward,
+    ward,
+    zip_pairs,
+)
 
-SOLVERS: dict[str, Callable[..., Clustering]] = {
+# On squared distances, or on the covariance for zip_pairs.
+ON_MATRICES: dict[str, Callable[..., Clustering]] = {
     "ward": ward,
-    "stochastic_ward": lambda x, k, m=None: stochastic_ward(x, k, m, restarts=3),
-    "lloyd": lambda x, k, m=None: lloyd(x, k, m, restarts=3),
+    "stochastic_ward": lambda d, k, m=None: stochastic_ward(d, k, m, restarts=3),
+    "lloyd": lambda d, k, m=None: lloyd(d, k, m, restarts=3),
     "cluster": cluster,
     "zip_pairs": zip_pairs,
-    "exchange": lambda x, k, m=None: exchange(x, np.arange(len(x)) % k, m),
+    "exchange": lambda d, k, m=None: exchange(d, np.arange(len(d)) % k, m),
 }
+
+
+def on_features(name: str) -> Callable[..., Clustering]:
+    """A solver as a function of features (n × d)."""
+    matrix = covariance if name == "zip_pairs" else squared_distances
+    return lambda x, k, m=None: ON_MATRICES[name](matrix(x), k, m)
+
+
+def centred(x: np.ndarray) -> np.ndarray:
+    """Rows without their means; those of constant rows are exactly zero."""
+    x = np.asarray(x, float)
+    found = x - x.mean(1, keepdims=True)
+    found[np.ptp(x, axis=1) == 0.0] = 0.0
+    return found
+
+
+def covariance(x: np.ndarray) -> np.ndarray:
+    return centred(x) @ centred(x).T
+
+
+def compared(name: str, x: np.ndarray) -> np.ndarray:
+    """What a solver compares of the rows: zip_pairs looks at how they vary, not at their means."""
+    return centred(x) if name == "zip_pairs" else x
+
+
+SOLVERS = {name: on_features(name) for name in ON_MATRICES}
 
 
 def blobs(n: int, seed: int = 0, *, d: int = 8, centres: int = 12) -> np.ndarray:

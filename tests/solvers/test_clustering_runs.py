@@ -8,38 +8,34 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from clusterings import SOLVERS, blobs, inertia
+from clusterings import ON_MATRICES, blobs, covariance, inertia
 
 from partialfusion.errors import OptionError
 from partialfusion.solvers import (
     Clustering,
     cluster,
-    cluster_of,
     exchange,
     lloyd,
-    lloyd_of,
+    squared_distances,
     stochastic_ward,
-    stochastic_ward_of,
     ward,
-    ward_of,
-    zip_of,
     zip_pairs,
 )
 
 
 @pytest.mark.parametrize("solve", [stochastic_ward, lloyd, cluster])
 def test_seed_decides_and_workers_do_not(solve: Callable[..., Clustering]) -> None:
-    x = blobs(90, d=30, centres=60)
-    found = [solve(x, 50, seed=3, workers=w) for w in (1, 2, 5, None)]
+    squared = squared_distances(blobs(90, d=30, centres=60))
+    found = [solve(squared, 50, seed=3, workers=w) for w in (1, 2, 5, None)]
     assert all((f.labels == found[0].labels).all() and f.inertia == found[0].inertia for f in found)
     if solve is lloyd:
-        assert any((solve(x, 50, seed=s).labels != found[0].labels).any() for s in range(3))
+        assert any((solve(squared, 50, seed=s).labels != found[0].labels).any() for s in range(3))
 
 
 def test_more_restarts_are_never_worse() -> None:
-    x = blobs(90, d=30, centres=60)
+    squared = squared_distances(blobs(90, d=30, centres=60))
     for solve in (stochastic_ward, lloyd):
-        found = [solve(x, 50, restarts=r).inertia for r in (1, 10, 100, 500)]
+        found = [solve(squared, 50, restarts=r).inertia for r in (1, 10, 100, 500)]
         assert found == sorted(found, reverse=True)
         assert found[-1] < found[0]
 
@@ -55,7 +51,7 @@ def test_an_interrupt_keeps_the_best_so_far(solve: Callable[..., Clustering]) ->
         if len(seen) == 3:
             raise KeyboardInterrupt
 
-    found = solve(x, 200, on_progress=stop, workers=2, **options)
+    found = solve(squared_distances(x), 200, on_progress=stop, workers=2, **options)
     assert not found.complete
     assert len(seen) == 3
     assert seen == sorted(seen)
@@ -70,11 +66,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import partialfusion, partialfusion.solvers
 assert "numba" not in sys.modules, "loaded before it is needed"
 import numpy as np
-from partialfusion.solvers import stochastic_ward
-x = np.random.default_rng(0).normal(size=(100, 9))
-stochastic_ward(x, 60, restarts=1)
+from partialfusion.solvers import squared_distances, stochastic_ward
+squared = squared_distances(np.random.default_rng(0).normal(size=(100, 9)))
+assert "numba" not in sys.modules, "loaded before it is needed"
+stochastic_ward(squared, 60, restarts=1)
 threading.Timer(0.5, _thread.interrupt_main).start()
-found = stochastic_ward(x, 60, restarts=10**9)
+found = stochastic_ward(squared, 60, restarts=10**9)
 assert not found.complete and found.inertia > 0
 """
 
@@ -84,7 +81,7 @@ def test_numba_is_loaded_when_needed_and_ctrl_c_keeps_the_best() -> None:
 
 
 def test_an_interrupt_before_anything_was_found_is_passed_on() -> None:
-    from partialfusion.solvers._rounds import best_of
+    from partialfusion.solvers.clustering.parallel import best_of
 
     def interrupted() -> Iterator[object]:
         raise KeyboardInterrupt
@@ -100,61 +97,78 @@ def test_an_interrupt_before_anything_was_found_is_passed_on() -> None:
 )
 def test_progress_counts_up_to_the_total(solve: Callable[..., Clustering], options: dict[str, int], total: int) -> None:
     seen: list[tuple[int, int]] = []
-    assert solve(blobs(60), 30, on_progress=lambda *p: seen.append(p), **options).complete
+    assert solve(squared_distances(blobs(60)), 30, on_progress=lambda *p: seen.append(p), **options).complete
     done = [d for d, _ in seen]
     assert done == sorted(set(done))
     assert seen[-1] == (total, total)
 
 
-def test_kernels_compile_where_nothing_can_be_stored() -> None:
+def test_functions_compile_where_nothing_can_be_stored() -> None:
     """A function without a file has no place in the cache."""
-    from partialfusion.solvers._jit import kernel
+    from partialfusion.solvers._jit import fast
 
     names: dict[str, Callable[[int], int]] = {}
     exec("def double(x):\n    return 2 * x", names)
-    assert kernel(names["double"])(21) == 42
+    assert fast(names["double"])(21) == 42
+
+
+def test_the_cache_is_renewed_when_any_compiled_part_changes() -> None:
+    """Numba looks at the file of a function alone; one that it calls may be in another file."""
+    from partialfusion.solvers._jit import SOURCES, STAMP
+    from partialfusion.solvers.clustering._ward import restarts
+
+    names = {p.name for p in SOURCES}
+    assert {"_jit.py", "_assignment.py", "_ward.py", "_lloyd.py", "_local_search.py", "_state.py"} <= names
+    assert len(STAMP) == len(SOURCES)
+    assert restarts._cache._cache_file._source_stamp == STAMP
 
 
 def test_bad_input_is_refused() -> None:
     x = blobs(10)
+    squared = squared_distances(x)
     bad = x.copy()
     bad[3, 2] = np.nan
-    for solve in (*SOLVERS.values(),):
+    with pytest.raises(OptionError, match=r"entry \(3, 2\) is nan"):
+        squared_distances(bad)
+    with pytest.raises(OptionError, match="at least one channel"):
+        squared_distances(np.empty((0, 3)))
+    with pytest.raises(OptionError, match="overflow"):
+        squared_distances(1e200 * x)
+    bad = squared.copy()
+    bad[3, 2] = np.nan
+    for solve in ON_MATRICES.values():
         with pytest.raises(OptionError, match=r"entry \(3, 2\) is nan"):
             solve(bad, 4)
         with pytest.raises(OptionError, match="masses have shape"):
-            solve(x, 4, np.ones(9))
+            solve(squared, 4, np.ones(9))
         with pytest.raises(OptionError, match="negative"):
-            solve(x, 4, -np.ones(10))
+            solve(squared, 4, -np.ones(10))
         with pytest.raises(OptionError, match="all zero"):
-            solve(x, 4, np.zeros(10))
-        with pytest.raises(OptionError, match="at least one channel"):
-            solve(np.empty((0, 3)), 1)
+            solve(squared, 4, np.zeros(10))
+        with pytest.raises(OptionError, match="square matrix with at least one row"):
+            solve(np.empty((0, 0)), 1)
+        with pytest.raises(OptionError, match="square"):
+            solve(np.zeros((3, 4)), 2)
     for solve in (ward, stochastic_ward, lloyd, cluster, zip_pairs):
         for k in (0, 11, -1, 2.5):
             with pytest.raises(OptionError, match="k must be 1 … 10"):
-                solve(x, k)
-    for solve in (ward_of, stochastic_ward_of, lloyd_of, cluster_of, zip_of):
-        with pytest.raises(OptionError, match="square"):
-            solve(np.zeros((3, 4)), 2)
+                solve(squared, k)
     for solve in (stochastic_ward, lloyd):
         with pytest.raises(OptionError, match="restarts"):
-            solve(x, 4, restarts=0)
+            solve(squared, 4, restarts=0)
     with pytest.raises(OptionError, match="workers"):
-        cluster(x, 4, workers=0)
+        cluster(squared, 4, workers=0)
     with pytest.raises(OptionError, match="effort"):
-        cluster(x, 4, effort=-1)
-    with pytest.raises(OptionError, match="overflow"):
-        ward(1e200 * x, 4)
+        cluster(squared, 4, effort=-1)
     with pytest.raises(OptionError, match="one for each channel"):
-        exchange(x, np.zeros(9, int))
+        exchange(squared, np.zeros(9, int))
     with pytest.raises(OptionError, match="one for each channel"):
-        exchange(x, np.zeros(10))
+        exchange(squared, np.zeros(10))
     with pytest.raises(OptionError, match="0 … 3"):
-        lloyd(x, 4, start=np.arange(10))
-    with pytest.raises(OptionError, match="centres must be"):
-        lloyd(x, 4, start=x[:3])
+        lloyd(squared, 4, start=np.arange(10))
+    with pytest.raises(OptionError, match="one for each channel"):
+        lloyd(squared, 4, start=x[:3])
     with pytest.raises(OptionError, match="needs groups"):
-        zip_pairs(x, 4, across=True)
+        zip_pairs(covariance(x), 4, across=True)
     with pytest.raises(OptionError, match="groups have shape"):
-        zip_pairs(x, 4, across=True, groups=np.zeros(9))
+        zip_pairs(covariance(x), 4, across=True, groups=np.zeros(9))

@@ -40,13 +40,13 @@ def emd_with_sink(cost: np.ndarray, k: int) -> float:
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 40, 120])
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.4, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("fraction", [0.0, 0.2, 0.4, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("ties", [False, True])
-def test_partial_assignment_equals_transport_with_a_sink(n: int, share: float, ties: bool) -> None:
+def test_partial_assignment_equals_transport_with_a_sink(n: int, fraction: float, ties: bool) -> None:
     cost = clouds(n, n, n)
     if ties:
         cost = np.round(cost / 4)
-    k = n - round(share * n)
+    k = n - round(fraction * n)
     rows, cols = partial_assignment(cost, k)
     assert len(rows) == k == len(set(rows)) == len(set(cols))
     assert list(rows) == sorted(rows)
@@ -113,7 +113,7 @@ def test_couple_covers_every_row(n: int, m: int, alpha: float, split: bool) -> N
     assert np.bincount(found.rows, found.mass, n) == pytest.approx(found.row_mass)
     fused = np.bincount(found.cols[found.fused], found.mass[found.fused], m)
     assert (fused <= found.col_mass + 1e-12).all()
-    rows, cols = found.fused_share()
+    rows, cols = found.fused_fraction()
     if split and n != m:
         assert found.mass[found.fused].sum() == pytest.approx(1 - alpha)
     else:

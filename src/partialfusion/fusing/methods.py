@@ -13,7 +13,7 @@ from ..core.literals import Site
 from ..errors import OptionError
 from ..features import UnionSpace
 from ..kernels import Choice
-from ..solvers import Clustering, cluster_of, coupling, lloyd_of, stochastic_ward_of, ward_of, zip_of
+from ..solvers import Clustering, cluster, coupling, lloyd, stochastic_ward, ward, zip_pairs
 
 Solver = Literal["exchange", "ward", "stochastic-ward", "lloyd"]
 Importance = Literal["incoming", "outgoing", "activation"]
@@ -103,11 +103,11 @@ class Cluster:
 
     def _solve(self, squared: Floats, k: int, masses: Floats, search: Search) -> Clustering:
         if self.solver == "ward" or search.stopped:
-            return ward_of(squared, k, masses)
+            return ward(squared, k, masses)
         options: dict[str, Any] = {"seed": search.seed, "workers": self.workers, "on_progress": search.on_progress}
         if self.solver == "exchange":
-            return cluster_of(squared, k, masses, effort=self.effort, **options)
-        solve = lloyd_of if self.solver == "lloyd" else stochastic_ward_of
+            return cluster(squared, k, masses, effort=self.effort, **options)
+        solve = lloyd if self.solver == "lloyd" else stochastic_ward
         return solve(squared, k, masses, restarts=self.restarts or RESTARTS[self.solver], **options)
 
 
@@ -126,7 +126,7 @@ class Zip:
     prefers: ClassVar[Preference] = Preference("activations", "post")
 
     def choose(self, space: UnionSpace, k: int, search: Search) -> Choice:
-        found = zip_of(space.covariance, k, space.masses, groups=space.model, across=self.across)
+        found = zip_pairs(space.covariance, k, space.masses, groups=space.model, across=self.across)
         return Choice.of_labels(found.labels, space.masses, found.inertia)
 
 

@@ -1,8 +1,8 @@
 """Clusterings of channels, the problem they solve and its inertia.
 
-Every solver comes twice: `name(features, …)`, and `name_of(squared, …)` on the (n × n) matrix of squared distances,
-which is all that a solver ever looks at. Centres are never formed: the mass-weighted squared distances within a cluster
-say what its centre costs. Whoever can stream Gram matrices needs no features.
+Solvers look at the (n × n) matrix of squared distances alone; `squared_distances` gives it from features. Centres are
+never formed: the mass-weighted squared distances within a cluster say what its centre costs. Where Gram matrices are
+streamed, no features are needed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.arrays import Floats, Ints
-from ..errors import OptionError
+from ...core.arrays import Floats, Ints
+from ...errors import OptionError
 
 # Channels are at least this heavy, relative to the heaviest: one without mass then joins its nearest cluster.
 LIGHTEST = 1e-12
 
-# Squared distances below this share of the norms are summed again from differences: there the Gram matrix cancels.
+# Squared distances below this fraction of the norms are summed again from differences: there the Gram matrix cancels.
 CANCELLED = 1e-6
 
 
@@ -29,7 +29,7 @@ class Clustering:
     Attributes:
         labels: (n,) the cluster of each channel, 0 … k − 1 in order of first appearance, every one in use.
         inertia: Σ_i mass_i ‖x_i − centre of its cluster‖², centres weighted by mass.
-        complete: False where the search was interrupted and this is the best it had found.
+        complete: False where the search was interrupted; this is then the best clustering it had found.
     """
 
     labels: Ints
@@ -43,19 +43,19 @@ class Problem:
 
     Attributes:
         squared: (n × n) squared distances: symmetric, none negative, zero on the diagonal.
-        masses: (n,) as given.
-        heavy: (n,) the masses solvers see: positive, the largest 1.
+        masses: (n,) masses as given.
+        scaled_masses: (n,) the masses that solvers see: positive, the largest 1.
         k: number of clusters.
     """
 
     squared: Floats
     masses: Floats
-    heavy: Floats
+    scaled_masses: Floats
     k: int
 
     @classmethod
     def of(cls, squared: ArrayLike, k: int, masses: ArrayLike | None) -> Problem:
-        """Check and normalise what a caller passed; masses None are all one."""
+        """Check and normalise the arguments of a solver; without masses all are one."""
         squared = checked_square(squared, "squared distances")
         n = len(squared)
         if not 1 <= k <= n or k != int(k):

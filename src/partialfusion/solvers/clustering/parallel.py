@@ -7,9 +7,9 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import NamedTuple
 
-from ..core.arrays import Ints
-from ..core.machine import available_cores
-from ..errors import OptionError
+from ...core.arrays import Ints
+from ...core.machine import available_cores
+from ...errors import OptionError
 
 Progress = Callable[[int, int], None]
 
@@ -41,8 +41,8 @@ def best_of(
     """
     if workers is not None and workers < 1:
         raise OptionError(f"workers={workers}: at least one is needed; None takes every core")
-    crew = _Crew(searches)
-    threads = [Thread(target=crew.work, daemon=True) for _ in range(workers or available_cores())]
+    pool = _Workers(searches)
+    threads = [Thread(target=pool.work, daemon=True) for _ in range(workers or available_cores())]
     best: dict[int, Found] = {}
     done, complete = 0, True
     try:
@@ -50,7 +50,7 @@ def best_of(
             thread.start()
         ended = 0
         while ended < len(threads):
-            result = crew.results.get()
+            result = pool.results.get()
             if result is None:
                 ended += 1
             elif isinstance(result, BaseException):
@@ -63,18 +63,18 @@ def best_of(
     except KeyboardInterrupt:
         complete = False
     finally:
-        crew.stop.set()
+        pool.stop.set()
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
-    best.update(crew.left())
+    best.update(pool.left())
     if not best:
         raise KeyboardInterrupt
     index = min(best, key=lambda i: (best[i].inertia, i))
     return best[index].labels, complete
 
 
-class _Crew:
+class _Workers:
     """Threads that take one search after another and report through a queue.
 
     The calling thread waits on the queue alone: an interrupt may arrive at any moment and leaves no lock behind.

@@ -1,14 +1,14 @@
-"""Compiled: greedy pairs."""
+"""Compiled: greedy pairing, for `zip.py`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..core.arrays import Ints
-from ._jit import kernel
+from ...core.arrays import Ints
+from .._jit import fast
 
 
-@kernel
+@fast
 def pair_up(first: Ints, second: Ints, n: int, most: int) -> Ints:
     """(n,) labels after at most `most` of the pairs, taken in their order where both are still free."""
     into, taken = np.arange(n), 0

@@ -6,43 +6,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from ..core.arrays import Bools, Floats, Ints
-from ..errors import OptionError
-from .clustering import Clustering, Problem, checked_features, checked_square, in_order, squared_distances
+from ...core.arrays import Bools, Floats, Ints
+from ...errors import OptionError
+from .problem import Clustering, Problem, checked_square, in_order
 
-# A channel whose variance is below this share of the largest is constant: what is left is rounding.
+# A channel whose variance is below this fraction of the largest is constant: what is left is rounding.
 CONSTANT = 1e-15
 
 
 def zip_pairs(
-    features: ArrayLike,
-    k: int,
-    masses: ArrayLike | None = None,
-    *,
-    groups: ArrayLike | None = None,
-    across: bool = False,
-) -> Clustering:
-    """Zip the rows of features (n × d) together, the most correlated first, until k clusters are left.
-
-    A round takes pairs in the order of their correlation, each channel at most once, and leaves the others alone. Where
-    that does not get down to k, another round pairs the clusters by the correlation of their mass-weighted means.
-    Constant rows correlate with each other alone: a channel that never varies goes first with another such one.
-
-    Args:
-        features: (n × d).
-        k: number of clusters.
-        masses: (n,).
-        groups: (n,) the model of each channel.
-        across: pair only clusters that have no model in common, for as long as there are such.
-    """
-    rows = checked_features(features)
-    centred = rows - rows.mean(1, keepdims=True)
-    centred[np.ptp(rows, axis=1) == 0.0] = 0.0
-    found = zip_of(centred @ centred.T, k, masses, groups=groups, across=across)
-    return Problem.of(squared_distances(rows), k, masses).clustering(found.labels)
-
-
-def zip_of(
     covariance: ArrayLike,
     k: int,
     masses: ArrayLike | None = None,
@@ -50,14 +22,29 @@ def zip_of(
     groups: ArrayLike | None = None,
     across: bool = False,
 ) -> Clustering:
-    """`zip_pairs` on the covariance (n × n) of the channels, in any unit; the inertia is of the centred channels."""
+    """Zip channels together, the most correlated first, until k clusters are left.
+
+    A round takes pairs in the order of their correlation, each channel at most once, and leaves the others alone. Where
+    that does not get down to k, another round pairs the clusters by the correlation of their mass-weighted means.
+    Constant channels correlate with each other alone: a channel that never varies goes first with another such one.
+
+    Args:
+        covariance: (n × n) covariance of the channels, in any unit.
+        k: number of clusters.
+        masses: (n,) masses of the channels; None for equal ones.
+        groups: (n,) the model of each channel.
+        across: pair only clusters that have no model in common, for as long as there are such.
+
+    Returns:
+        the clustering; its inertia is that of the centred channels.
+    """
     covariance = checked_square(covariance, "covariance")
     variance = np.diag(covariance)
     problem = Problem.of(variance[:, None] + variance[None, :] - 2.0 * covariance, k, masses)
     models = _models(groups, len(problem)) if across else None
     labels = np.arange(len(problem))
     while (count := int(labels.max()) + 1) > k:
-        belongs = csr_array((problem.heavy, (labels, np.arange(len(labels)))), shape=(count, len(labels)))
+        belongs = csr_array((problem.scaled_masses, (labels, np.arange(len(labels)))), shape=(count, len(labels)))
         totals = belongs @ covariance @ belongs.T  # of the clusters' sums, which correlate as their means do
         allowed = _apart(belongs, models) if models is not None else np.ones((count, count), bool)
         labels = in_order(_paired(_correlation(totals), allowed, count - k)[labels])

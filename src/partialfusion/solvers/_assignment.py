@@ -1,4 +1,4 @@
-"""Optimal matchings of every size, one augmenting path after another; compiled by Numba when first imported."""
+"""Compiled: the cheapest matchings of every size, one augmenting path after another."""
 
 from __future__ import annotations
 
