@@ -32,7 +32,7 @@ def dead_channels(rng: Rng, n: int, m: int) -> np.ndarray:
     return ((x[:, None] - y[None]) ** 2).sum(-1)
 
 
-# What solvers stumble over: ties, equal rows and columns, costs below nought, sums of a row's and a column's share,
+# What solvers stumble over: ties, equal rows and columns, negative costs, sums of a number for the row and the column,
 # products (whose best matching runs against the order of the nearest columns), steep ranges.
 FAMILIES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
     "uniform": lambda rng, n, m: rng.random((n, m)),
