@@ -2,12 +2,13 @@
 
 import sys
 
-from . import clustering, fusion, runtime, solvers
+from . import clustering, fusion, runtime, solvers, sweeps
 
 BENCHMARKS = {
     "solvers": solvers.main,
     "clustering": clustering.main,
     "fusion": fusion.main,
+    "sweeps": sweeps.main,
     "runtime": runtime.main,
 }
 

@@ -1,0 +1,78 @@
+"""What many results of the same models cost beside one: frontiers and budgets share a pass and an alignment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch import nn
+
+import partialfusion as pf
+from partialfusion.core.text import table
+from partialfusion_study.networks import ResNet18
+
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+IMAGES, BATCH = 1000, 250
+ROUNDS = 3
+
+
+def pair(width: int) -> list[nn.Module]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return [ResNet18(width).eval() for _ in range(2)]
+
+
+def interleaved(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Median seconds of calls that are made alternately, after one of each to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for round_number in range(ROUNDS + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if round_number:
+                times[name].append(time.perf_counter() - start)
+    return {name: median(found) for name, found in times.items()}
+
+
+def frontier_row() -> tuple[object, ...]:
+    models, x = pair(16), torch.randn(IMAGES, 3, 32, 32)
+    data, example = list(x.split(BATCH)), x[:2]
+    blueprint = pf.trace(models[-1], example)
+    found = interleaved(
+        {
+            "one": lambda: pf.fuse(models, example, alpha=0.4, data=data, blueprint=blueprint, progress=False),
+            "all": lambda: pf.frontier(
+                models, example, evaluate=lambda m: 0.0, alphas=ALPHAS, data=data, blueprint=blueprint, progress=False
+            ),
+        }
+    )
+    label = f"frontier of {len(ALPHAS)} alphas, ResNet-18 of width 16, {IMAGES:,} images"
+    return label, "fuse at alpha=0.4", f"{found['all']:.1f} s", f"{found['all'] / found['one']:.2f}"
+
+
+def budget_row() -> tuple[object, ...]:
+    models, x = pair(64), torch.randn(2, 3, 32, 32)
+    found = interleaved(
+        {
+            "full": lambda: pf.fuse(models, x, alpha=0.0, progress=False),
+            "budget": lambda: pf.fuse(models, x, budget=1.3, progress=False),
+        }
+    )
+    ratio = found["budget"] / found["full"]
+    return (
+        "budget of 1.3, ResNet-18 of width 64, by weights",
+        "fuse at alpha=0",
+        f"{found['budget']:.1f} s",
+        f"{ratio:.2f}",
+    )
+
+
+def main() -> None:
+    rows = [frontier_row(), budget_row()]
+    print(table(("call", "beside", "time", "ratio"), rows, align="<<>>"))
+
+
+if __name__ == "__main__":
+    main()
