@@ -1,1 +1,1 @@
-"""Studies: data, training and experiments that show what the library does."""
+"""The paper's experiments and their reports, on top of the public interface of `partialfusion`."""

@@ -15,18 +15,18 @@ from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
 import partialfusion as pf
-from partialfusion.core.machine import available_cores as cores
+from partialfusion.core.machine import available_cores
 from partialfusion.errors import OptionError
 
 from .errors import StudyError
 
 log = logging.getLogger(__name__)
 
-LIVES = 3  # worker processes that a call may cost
-GRACE = 5.0  # seconds between the last word of a process and its end, beyond which it is killed
+ATTEMPTS = 3  # worker processes that may die of one call
+GRACE = 5.0  # seconds after which a process that closed its pipe is killed
 TIMEOUT = 10  # seconds to wait for a scheduler
 
-GUARD = "see their messages, and start studies of a script of yours below `if __name__ == '__main__':`"
+GUARD = "see their messages; in a script, start studies below `if __name__ == '__main__':`"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,15 +34,14 @@ T = TypeVar("T")
 
 @contextmanager
 def executor(workers: int | None = None, cluster: str | None = None) -> Iterator[Executor]:
-    """What cells are submitted to; nothing of it is left when the context ends.
+    """The executor of the cells; its processes end with the context.
 
     Args:
-        workers: processes on this machine, at most as many as there are cells; None takes one per core, 0 runs the
-            cells in this process, one after the other, which suits a debugger.
-        cluster: address of a dask scheduler, such as "tcp://host:8786", whose workers take the place of processes
-            here. They need the same version of this library and a module path on which the cells can be imported, and
-            are best started with `--nthreads 1`. Their environment is their own business: PARTIALFUSION_DATA
-            and PARTIALFUSION_CACHE are read where a cell runs.
+        workers: the number of processes on this machine. None means one per core; 0 runs the cells in this process,
+            one after the other, which is convenient in a debugger.
+        cluster: the address of a dask scheduler, such as "tcp://host:8786", whose workers run the cells instead. They
+            need the same version of this library, must be able to import the cells, and are best started with
+            `--nthreads 1`. PARTIALFUSION_DATA and PARTIALFUSION_CACHE are read from their environment.
     """
     if cluster is not None and workers is not None:
         raise OptionError(
@@ -56,7 +55,7 @@ def executor(workers: int | None = None, cluster: str | None = None) -> Iterator
     elif workers == 0:
         yield Inline()
     else:
-        pool = Pool(workers or cores())
+        pool = Pool(workers or available_cores())
         try:
             yield pool
         finally:
@@ -64,10 +63,10 @@ def executor(workers: int | None = None, cluster: str | None = None) -> Iterator
 
 
 class Inline(Executor):
-    """Calls at once, in this process."""
+    """Runs calls immediately, in this process."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call, and return a future that has ended."""
+        """Call the function and return a finished future."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -77,27 +76,27 @@ class Inline(Executor):
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads, each with a worker process that makes its calls.
+    """Threads, each with a worker process that runs its calls.
 
-    When a process dies, killed or out of memory, its thread starts another and makes the call again; the
-    other calls are not concerned. So it is known which call costs its process the life: the third time is an error.
-    A process that ends before it is ready is not to be blamed on a call: the next would end so too, and all calls fail.
+    When a process dies, killed or out of memory, its thread starts another one and repeats the call; other calls are
+    not affected. Because it is known which call killed its process, a call fails when this happens the third time.
+    When a process ends before it is ready, no call is to blame and the next process would end as well: all calls fail.
     """
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
-        self._threads_each = max(1, cores() // workers)
+        self._threads_each = max(1, available_cores() // workers)
         self._lock = threading.Lock()
-        self._own = threading.local()  # the worker of each thread
+        self._local = threading.local()  # the worker of each thread
         self._all: list[_Worker] = []
-        self._closed: str | None = None  # why no process is started any more
+        self._closed: str | None = None  # the reason why no more processes are started
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call a function in the next free process; function, arguments and result are pickled."""
         return super().submit(self._call, fn, args, kwargs)
 
     def kill(self) -> None:
-        """End all processes, whatever they are doing, and the threads."""
+        """Kill all processes and end the threads."""
         self.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._closed = "the pool is closed"
@@ -107,39 +106,39 @@ class Pool(ThreadPoolExecutor):
 
     def _call(self, *call: Any) -> Any:
         message = pickle.dumps(call)
-        for _ in range(LIVES):
+        for _ in range(ATTEMPTS):
             worker = self._worker()
             try:
                 result, error = pickle.loads(worker.call(message))
             except (EOFError, OSError):
                 code = worker.kill(grace=GRACE)
                 if not worker.ready and code != -signal.SIGKILL:
-                    self._closed = f"worker processes end as they start (exit code {code}): {GUARD}"
+                    self._closed = f"worker processes end on startup (exit code {code}): {GUARD}"
                 elif not self._closed:
-                    log.warning("a worker process died (exit code %s), its work begins again", code)
+                    log.warning("a worker process died (exit code %s); repeating its work", code)
             else:
                 if error is not None:
                     raise error
                 return result
         raise BrokenExecutor(
-            f"its worker process died {LIVES} times, at last with exit code {code}"
-            + (": killed, as happens when memory runs out" if code == -signal.SIGKILL else "")
+            f"its worker process died {ATTEMPTS} times, the last time with exit code {code}"
+            + (": it was killed, possibly because memory ran out" if code == -signal.SIGKILL else "")
         )
 
     def _worker(self) -> _Worker:
-        """The process of this thread, started anew where there is none alive."""
-        worker: _Worker | None = getattr(self._own, "worker", None)
+        """The process of this thread; a new one where none is alive."""
+        worker: _Worker | None = getattr(self._local, "worker", None)
         if worker is None or not worker.alive:
-            with self._lock:  # the environment is common to all threads
+            with self._lock:  # all threads have the same environment
                 if self._closed:
                     raise BrokenExecutor(self._closed)
-                worker = self._own.worker = _Worker(self._threads_each)
+                worker = self._local.worker = _Worker(self._threads_each)
                 self._all.append(worker)
         return worker
 
 
 class _Worker:
-    """A process that makes one call after the other."""
+    """A process that runs one call after the other."""
 
     def __init__(self, threads: int) -> None:
         context = multiprocessing.get_context("spawn")  # threads of torch and numba do not survive a fork
@@ -151,7 +150,7 @@ class _Worker:
         self.alive, self.ready = True, False
 
     def call(self, message: bytes) -> bytes:
-        """Send a pickled call, wait for the pickled reply; EOFError or OSError where the process died."""
+        """Send a pickled call and wait for the pickled reply; raises EOFError or OSError where the process died."""
         if not self.ready:
             self._pipe.recv_bytes()
             self.ready = True
@@ -159,7 +158,7 @@ class _Worker:
         return self._pipe.recv_bytes()
 
     def kill(self, grace: float = 0.0) -> int | None:
-        """End the process if it has not ended by itself after `grace` seconds; its exit code."""
+        """Kill the process if it has not ended after `grace` seconds; returns its exit code."""
         self._process.join(grace)
         self._process.kill()
         self._process.join()
@@ -169,9 +168,9 @@ class _Worker:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """A process that starts inside takes so many threads, where the user has not said otherwise.
+    """Processes started inside use so many threads, unless the user has set OMP_NUM_THREADS.
 
-    It has to be in the environment: the libraries read it when they are loaded, which is before our code runs.
+    It has to be set in the environment, because libraries read it when they are loaded, before our code runs.
     """
     if "OMP_NUM_THREADS" in os.environ:
         yield
@@ -184,8 +183,8 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def _serve(pipe: Connection[Any, Any]) -> None:
-    """The life of a worker process: until its parent closes the pipe, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
+    """The main loop of a worker process, until its parent closes the pipe or ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group: the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     pipe.send_bytes(b"ready")
     while True:
@@ -197,7 +196,7 @@ def _serve(pipe: Connection[Any, Any]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers, which may have hours of work before them."""
+    """End this process when its parent has been killed; otherwise it might work on for hours."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -205,7 +204,7 @@ def _end_with_parent() -> None:
 
 
 def _reply(message: bytes) -> bytes:
-    """Make a pickled call; the pickled (result, None) or (None, error)."""
+    """Run a pickled call; returns the pickled (result, None) or (None, error)."""
     try:
         function, args, kwargs = pickle.loads(message)
         return pickle.dumps((function(*args, **kwargs), None))
@@ -217,17 +216,19 @@ def _reply(message: bytes) -> bytes:
 
 @contextmanager
 def _dask(address: str) -> Iterator[Executor]:
-    """The workers of a dask scheduler; it makes the calls of a worker that died again, elsewhere."""
+    """The workers of a dask scheduler, which repeats the calls of a worker that died on another one."""
     try:
         from distributed import Client
     except ImportError:
-        raise StudyError("a cluster needs dask: pip install 'partialfusion[cluster]'") from None
+        raise StudyError("running on a cluster needs dask: pip install 'partialfusion[cluster]'") from None
     try:
         client = Client(address, timeout=TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise StudyError(f"no scheduler at {address} ({error}): is it running, is the address right?") from None
+        raise StudyError(
+            f"no scheduler at {address} ({error}); check that it is running and that the address is right"
+        ) from None
     with client:
-        _greet(client, address)
+        _check_workers(client, address)
         found = client.get_executor(pure=False)
         try:
             yield found
@@ -235,14 +236,14 @@ def _dask(address: str) -> Iterator[Executor]:
             found.shutdown(wait=False)
 
 
-def _greet(client: Any, address: str) -> None:
-    """Make sure that the workers have this library, in this version."""
+def _check_workers(client: Any, address: str) -> None:
+    """Make sure that the workers have the same version of this library."""
     replies = client.run(_version, on_error="return")
     if not replies:
-        log.warning("the scheduler at %s has no workers yet: cells wait until there are some", address)
+        log.warning("the scheduler at %s has no workers yet; the cells wait for them", address)
     for worker, reply in replies.items():
         if reply != _version():
-            raise StudyError(f"worker {worker} answers {reply!r}, not {_version()!r}: install the same version there")
+            raise StudyError(f"worker {worker} has {reply!r}, not {_version()!r}: install the same version there")
 
 
 def _version() -> str:

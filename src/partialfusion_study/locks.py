@@ -1,4 +1,4 @@
-"""Locks between processes, by files."""
+"""File locks between processes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .errors import StudyError
 
 @contextmanager
 def held(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock of a file while the context lasts; it goes with the process, whatever ends it.
+    """Hold the lock of a file during the context; it is released when the process ends, however it ends.
 
     Args:
-        path: of the file, which stays.
-        wait: for others that hold it, or raise BlockingIOError.
+        path: the file, which is not removed afterwards.
+        wait: whether to wait while another process holds the lock, instead of raising BlockingIOError.
 
     Raises:
-        BlockingIOError: somebody else holds it.
-        StudyError: this system or this disk has no such locks.
+        BlockingIOError: another process holds the lock.
+        StudyError: the system or the disk does not support file locks.
     """
     try:
         import fcntl

@@ -1,4 +1,4 @@
-"""Run the cells of a study that have no result yet, here or on a cluster, and lose nothing that was computed."""
+"""Run the cells of a study that have no result yet, here or on a cluster; every result is stored at once."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .store import Store
 
 log = logging.getLogger(__name__)
 
-TICK = 1.0  # seconds after which progress is told again, though nothing arrived
-SHOWN = 3  # failures that an error spells out
+INTERVAL = 1.0  # seconds after which progress is reported again while no result arrives
+SHOWN = 3  # failures that an error lists
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run did.
+    """The outcome of a run.
 
     Attributes:
-        computed: cells that were run and are now in the store.
-        reused: cells that were in the store already.
-        failed: cells that have no result.
-        seconds: wall clock of the run.
+        computed: the number of cells that were run and stored.
+        reused: the number of cells that were already in the store.
+        failed: the number of cells that have no result.
+        seconds: wall-clock time of the run.
     """
 
     computed: int
@@ -45,42 +45,42 @@ class Summary:
 def run(
     cells: Iterable[Cell], store: Store, executor: Executor, *, progress: bool | ProgressCallback | None = None
 ) -> Summary:
-    """Compute the cells that the store lacks, and write every result as it arrives.
+    """Compute the cells that are not in the store, and store every result as it arrives.
 
-    A run that was stopped is taken up by running it again. When a cell fails, the others go on. An interrupt
-    cancels the cells that have not begun; what arrived before is kept.
+    A run that was stopped continues when it is run again. When a cell fails, the others go on. An interrupt cancels
+    the cells that have not started; earlier results are kept.
 
     Args:
-        cells: those of one or more experiments; the same cell may appear several times.
-        store: where the results are, and where they go.
-        executor: runs the cells, see `executor`; any other of `concurrent.futures` will do as well.
-        progress: see `progress.listening`; the share is that of the cells which had to be computed.
+        cells: cells of one or more experiments; the same cell may appear several times.
+        store: where results are looked up and stored.
+        executor: runs the cells, see `executor`; any executor of `concurrent.futures` can be used.
+        progress: see `partialfusion.core.progress.reporting`; the fraction is of the cells that are not in the store.
 
     Raises:
-        StudyError: some cells failed; the message names the first of them. Or another run writes to this store.
+        StudyError: some cells failed, of which the message lists the first; or another run is writing to this store.
     """
     started = time.monotonic()
     unique = {key(cell): cell for cell in cells}
     failures: list[str] = []
-    with store.writing(), reporting(progress) as tell:
+    with store.writing(), reporting(progress) as report:
         left = [cell for cell in unique.values() if cell not in store]
         reused, done = len(unique) - len(left), 0
         for arrived in _arrivals(left, executor):
             if arrived is not None:
                 cell, future = arrived
                 done += 1
-                if error := _keep(future, store):
+                if error := _stored(future, store):
                     failures.append(f"{describe(cell)}: {error}")
-            tell(f"{reused + done} of {len(unique)} cells", done / len(left))
+            report(f"{reused + done} of {len(unique)} cells", done / len(left))
     summary = Summary(len(left) - len(failures), reused, len(failures), time.monotonic() - started)
     log.info("%s: %s", store.folder, summary)
     if failures:
-        raise StudyError(_report(summary, failures))
+        raise StudyError(_failed(summary, failures))
     return summary
 
 
 def _arrivals(cells: Sequence[Cell], executor: Executor) -> Iterator[tuple[Cell, Future[Record]] | None]:
-    """Submit all cells and yield each when it has ended, and None now and then; cancel the rest when left early."""
+    """Submit all cells and yield each when it has ended, and None while waiting; cancel the rest when closed early."""
     ended: SimpleQueue[Future[Record]] = SimpleQueue()
     running: dict[Future[Record], Cell] = {}
     try:
@@ -92,7 +92,7 @@ def _arrivals(cells: Sequence[Cell], executor: Executor) -> Iterator[tuple[Cell,
                 yield running.pop(future := ended.get()), future
         while running:
             try:
-                future = ended.get(timeout=TICK)
+                future = ended.get(timeout=INTERVAL)
             except Empty:
                 yield None
             else:
@@ -102,10 +102,10 @@ def _arrivals(cells: Sequence[Cell], executor: Executor) -> Iterator[tuple[Cell,
             future.cancel()
 
 
-def _keep(future: Future[Record], store: Store) -> str | None:
-    """Store what a cell computed; or why there is nothing to store, in one line."""
+def _stored(future: Future[Record], store: Store) -> str | None:
+    """Store the result of a cell; where there is none, return the reason in one line."""
     if future.cancelled():
-        return "cancelled, as the connection to the workers was lost"
+        return "cancelled because the connection to the workers was lost"
     error = future.exception()
     if error is None:
         store.put(future.result())
@@ -115,8 +115,8 @@ def _keep(future: Future[Record], store: Store) -> str | None:
     return cause.partition("\n")[0]
 
 
-def _report(summary: Summary, failures: Sequence[str]) -> str:
-    """The message about cells that failed."""
+def _failed(summary: Summary, failures: Sequence[str]) -> str:
+    """The message about failed cells."""
     more = [f"and {len(failures) - SHOWN} more"] if len(failures) > SHOWN else []
     lines = "\n".join(f"  {line}" for line in [*failures[:SHOWN], *more])
-    return f"{summary}; what was computed is stored, run again to try the others:\n{lines}"
+    return f"{summary}; the computed results are stored, run again to retry the others:\n{lines}"

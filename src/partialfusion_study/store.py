@@ -21,10 +21,10 @@ LOCK = ".lock"
 
 
 class Store:
-    """A folder with a file <kind>.jsonl per kind of cell.
+    """A folder with a file <kind>.jsonl for each kind of cell.
 
-    A line is a record as JSON. Lines are only ever appended, each in one write that reaches the disk before the next:
-    a process that is killed leaves at most a torn last line, which is dropped. Of two lines with the same key
+    A line is a record as JSON. Lines are only appended, each in one write that reaches the disk before the next:
+    a process that is killed leaves at most an incomplete last line, which is dropped. Of two lines with the same key,
     the first counts.
     """
 
@@ -41,23 +41,23 @@ class Store:
         return self.record(cell).result
 
     def record(self, cell: Cell) -> Record:
-        """The result of a cell, and how it came about."""
+        """The result of a cell with its provenance."""
         try:
             return self._lines(kind(cell)).records[key(cell)]
         except KeyError:
             raise StudyError(f"no result of {describe(cell)} in {self.folder}: run the study first") from None
 
     def put(self, record: Record) -> None:
-        """Append a result; one that is there already stays."""
+        """Append a result, unless there is one already."""
         with self.writing():
             self._lines(record.kind).append(record)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """While the context lasts, nobody else writes; what others wrote before is seen, torn lines are cut off.
+        """Exclude other writers during the context; results that others wrote before are read first.
 
         Raises:
-            StudyError: somebody else is writing.
+            StudyError: another process is writing.
         """
         if self._locked:
             yield
@@ -65,7 +65,9 @@ class Store:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StudyError(f"{self.folder} cannot be made a folder: {error.strerror}; choose another") from error
+            raise StudyError(
+                f"the folder {self.folder} cannot be created: {error.strerror}; choose another one"
+            ) from error
         with self._alone():
             self._kinds.clear()
             self._locked = True
@@ -84,11 +86,13 @@ class Store:
                     f"another run is writing to {self.folder}: wait for it or choose another folder"
                 ) from None
             except OSError as error:
-                raise StudyError(f"{self.folder} cannot be written: {error.strerror}; choose another") from error
+                raise StudyError(
+                    f"the folder {self.folder} is not writable: {error.strerror}; choose another one"
+                ) from error
             yield
 
     def _lines(self, name: str) -> _Lines:
-        """The records of a kind, read when they are first asked for."""
+        """The records of a kind, read on first use."""
         if name not in self._kinds:
             self._kinds[name] = _Lines(self.folder / f"{name}.jsonl")
         return self._kinds[name]
@@ -98,9 +102,9 @@ class _Lines:
     """The records in one file.
 
     Attributes:
-        path: of the file, which need not exist.
+        path: the file, which need not exist.
         records: key → record.
-        size: bytes of the whole lines; what follows them is torn.
+        size: the number of bytes of complete lines; anything after them is incomplete.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,16 +119,16 @@ class _Lines:
             except ValueError as error:
                 if number < len(lines):
                     raise StudyError(
-                        f"{path}, line {number} is not a result ({error}): mend or delete the line"
+                        f"{path}, line {number} is not a result ({error}): repair or delete the line"
                     ) from None
-                log.warning("%s: dropped the last line, which a run that was killed left unfinished", path)
+                log.warning("%s: dropped the last line, which is incomplete because a run was killed", path)
             else:
                 self.size += len(line)
 
     def _add(self, line: bytes) -> None:
-        """Take in a line; ValueError where it is not a whole record."""
+        """Add the record of a line; raises ValueError where it is not a complete record."""
         if not line.endswith(b"\n"):
-            raise ValueError("it does not end")
+            raise ValueError("it is incomplete")
         try:
             record = Record(kind=self.path.stem, **json.loads(line))
         except TypeError as error:
@@ -132,7 +136,7 @@ class _Lines:
         self.records.setdefault(record.key, record)
 
     def append(self, record: Record) -> None:
-        """Write a record behind the whole lines."""
+        """Write a record after the complete lines."""
         if record.key in self.records:
             return
         values = plain(asdict(record), record.kind)
@@ -142,7 +146,7 @@ class _Lines:
         try:
             os.ftruncate(file, self.size)
             if os.write(file, line) < len(line):
-                raise OSError(f"{self.path}: no space left for a result")
+                raise OSError(f"{self.path}: no space left on the disk for a result")
             os.fsync(file)
         finally:
             os.close(file)

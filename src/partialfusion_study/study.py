@@ -1,4 +1,4 @@
-"""Studies from end to end: train what is needed, run the cells, write the pages."""
+"""A study from end to end: train the networks, run the cells, write the pages."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from partialfusion.errors import DataError
 
 from .cell import Cell
 from .data import load
-from .data.images import checksum
+from .data.images import TITLES, checksum
 from .data.published import PUBLISHED
 from .experiments import Experiment, Scale
 from .report import Entry, write_chapter, write_index
 from .runner import Summary, run
 from .store import Store
 
-CELLS = "cells"  # the folder of the results, inside that of the pages
+CELLS = "cells"  # the folder of the results inside the folder of the pages
 
 
 @dataclass(frozen=True)
 class StudySummary:
-    """What a run did, in its two stages."""
+    """The outcome of a run: of its trainings and of its cells."""
 
     trainings: Summary
     cells: Summary
@@ -34,7 +34,7 @@ class StudySummary:
 
 
 def store_of(folder: Path) -> Store:
-    """The results that pages in a folder are made of."""
+    """The results from which the pages in a folder are written."""
     return Store(folder / CELLS)
 
 
@@ -52,37 +52,40 @@ def run_study(
 
 
 def check_data(experiments: Sequence[Experiment], scale: Scale) -> None:
-    """Results are known by their configuration alone: other images than the published ones must not get in."""
+    """Refuse images other than the published ones: results are identified by their configuration alone."""
     if scale == "quick":
         return
     names = {model.recipe.subset.data for e in experiments for model in e.trainings(scale)}
     for name in sorted(names):
         if checksum(load(name)) != PUBLISHED[name].sha256:
-            raise DataError(f"the data given as {name} is not the published one: only --quick runs on other images")
+            raise DataError(f"the given data is not the published {TITLES[name]}: only --quick runs on other images")
 
 
 def missing(experiment: Experiment, scale: Scale, store: Store) -> int:
-    """How many results an experiment still lacks."""
+    """The number of results of an experiment that are not in the store."""
     return sum(cell not in store for cell in set(_cells([experiment.trainings(scale), experiment.cells(scale)])))
 
 
 def write_pages(
     experiments: Sequence[Experiment], scale: Scale, store: Store, folder: Path, *, lacking: Sequence[str] = ()
 ) -> list[Path]:
-    """A page for every experiment, and the index of them; all their results must be in the store.
+    """Write a page for every experiment and their index; all their results must be in the store.
 
     Args:
-        experiments: to write of.
-        scale: of their cells.
+        experiments: the experiments.
+        scale: the scale of their cells.
         store: the results.
-        folder: of the pages.
-        lacking: experiments without all their results, which the index names.
+        folder: the folder of the pages.
+        lacking: names of experiments with missing results, which the index lists.
+
+    Returns:
+        The paths of the files, the index last.
     """
     written, entries = [], []
     folder.mkdir(parents=True, exist_ok=True)
     for experiment in experiments:
         finding, chapter = experiment.chapter(scale, store.__getitem__)
-        text = f"{chapter.text}\n\n{_made(experiment, scale, store)}"
+        text = f"{chapter.text}\n\n{_provenance(experiment, scale, store)}"
         written += write_chapter(replace(chapter, text=text), folder)
         entries.append(Entry(chapter.name, chapter.title, chapter.paper_labels, finding))
     written.append(write_index(entries, folder, title="Results", text=f"{INDEX} {SCALES[scale]}{_not_run(lacking)}"))
@@ -116,8 +119,8 @@ def _cells(groups: Iterable[Sequence[Cell]]) -> list[Cell]:
     return [cell for group in groups for cell in group]
 
 
-def _made(experiment: Experiment, scale: Scale, store: Store) -> str:
-    """How many cells, how long, where."""
+def _provenance(experiment: Experiment, scale: Scale, store: Store) -> str:
+    """How many runs, how long they took, and on which machines."""
     records = [store.record(cell) for cell in dict.fromkeys(experiment.cells(scale))]
     seconds = sum(record.seconds for record in records)
     machines = sorted({f"{r.machine['cpu']}, {r.machine['cores']} cores, torch {r.machine['torch']}" for r in records})

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from partialfusion_study.errors import StudyError
-from partialfusion_study.executors import _greet
+from partialfusion_study.executors import _check_workers
 from partialfusion_study.runner import executor, run
 from partialfusion_study.store import Store
 from study.sample_cells import Broken, alive, calls, processes, squares, stored, wait_for
@@ -117,4 +117,4 @@ def test_a_worker_without_this_version_is_named(reply: object) -> None:
             return {"tcp://b:2": reply}
 
     with pytest.raises(StudyError, match=r"worker tcp://b:2 .*(0\.0\.1|No module).* install the same version"):
-        _greet(Client(), "tcp://a:1")
+        _check_workers(Client(), "tcp://a:1")

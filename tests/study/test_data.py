@@ -31,7 +31,7 @@ from tiny_data import (
 )
 
 from partialfusion.errors import DataError, OptionError
-from partialfusion_study.data import Images, batches, idx, load, normalised, sheets
+from partialfusion_study.data import Images, formats, load, normalised
 
 
 @pytest.fixture(autouse=True)
@@ -85,13 +85,13 @@ def test_the_environment_names_the_folder_and_the_argument_wins(
     monkeypatch.setenv("PARTIALFUSION_DATA", str(put(tmp_path / "data", idx_files())))
     assert_digits(load("mnist"))
     (tmp_path / "other").mkdir()
-    with pytest.raises(DataError, match="other does not hold mnist"):
+    with pytest.raises(DataError, match="other does not contain MNIST"):
         load("mnist", tmp_path / "other")
 
 
 def test_images_that_are_not_the_published_ones_are_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     load("mnist", put(tmp_path / "data", idx_files()))
-    assert "7 training and 4 test images that are not the published mnist" in caplog.text
+    assert "7 training and 4 test images that are not the published MNIST" in caplog.text
 
 
 def test_an_incomplete_folder_is_told_what_it_lacks(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_an_incomplete_folder_is_told_what_it_lacks(tmp_path: Path) -> None:
     del files["cifar-10-batches-bin/data_batch_3.bin"]
     with pytest.raises(DataError, match=r"cifar-10-batches-bin lacks data_batch_3.bin") as caught:
         load("cifar10", put(tmp_path / "data", files))
-    assert all(name in str(caught.value) for name in (*batches.FILES, batches.ARCHIVE, *sheets.FILES))
+    assert all(name in str(caught.value) for name in (*formats.BINARY_FILES, formats.ARCHIVE, *formats.SHEET_FILES))
 
 
 def test_pickles_are_not_read(tmp_path: Path) -> None:
@@ -116,27 +116,27 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (with_(idx_files(), idx.TRAIN_IMAGES, lambda raw: b"\0\0\x0d\x03" + raw[4:]), "begins with 00000d03"),
-        (with_(idx_files(), idx.TRAIN_LABELS, lambda _: idx_files()[idx.TEST_IMAGES]), "begins with 00000803"),
-        (with_(idx_files(), idx.TEST_LABELS, lambda _: b""), "begins with nothing"),
-        (with_(idx_files(), idx.TEST_IMAGES, lambda raw: raw[:-1]), "should hold 3152 bytes .* holds 3151"),
-        (with_(idx_files(), idx.TEST_IMAGES, lambda raw: raw + b"\0"), "should hold 3152 bytes .* holds 3153"),
-        (with_(idx_files(), idx.TEST_LABELS, lambda _: idx_files()[idx.TRAIN_LABELS]), "4 images but 7 labels"),
-        (with_(idx_files(), idx.TEST_LABELS, lambda raw: raw[:-1] + b"\x0a"), "labels from . to 10"),
+        (with_(idx_files(), formats.TRAIN_IMAGES, lambda raw: b"\0\0\x0d\x03" + raw[4:]), "begins with 00000d03"),
+        (with_(idx_files(), formats.TRAIN_LABELS, lambda _: idx_files()[formats.TEST_IMAGES]), "begins with 00000803"),
+        (with_(idx_files(), formats.TEST_LABELS, lambda _: b""), "begins with nothing"),
+        (with_(idx_files(), formats.TEST_IMAGES, lambda raw: raw[:-1]), "has 3151 bytes, but its header says 3152"),
+        (with_(idx_files(), formats.TEST_IMAGES, lambda raw: raw + b"\0"), "has 3153 bytes, but its header says 3152"),
+        (with_(idx_files(), formats.TEST_LABELS, lambda _: idx_files()[formats.TRAIN_LABELS]), "4 images but 7 labels"),
+        (with_(idx_files(), formats.TEST_LABELS, lambda raw: raw[:-1] + b"\x0a"), "labels from . to 10"),
         (
-            with_(idx_files(), idx.TEST_IMAGES, lambda raw: struct.pack(">iiii", 2051, 4, 14, 56) + raw[16:]),
+            with_(idx_files(), formats.TEST_IMAGES, lambda raw: struct.pack(">iiii", 2051, 4, 14, 56) + raw[16:]),
             "14 × 56 pixels",
         ),
         (
             idx_files()
             | {
-                idx.TEST_IMAGES: struct.pack(">iiii", 2051, 0, 28, 28),
-                idx.TEST_LABELS: struct.pack(">ii", 2049, 0),
+                formats.TEST_IMAGES: struct.pack(">iiii", 2051, 0, 28, 28),
+                formats.TEST_LABELS: struct.pack(">ii", 2049, 0),
             },
-            "hold no image",
+            "contain no image",
         ),
-        (with_(packed(idx_files()), f"{idx.TRAIN_IMAGES}.gz", lambda raw: raw[:-9]), "truncated or not a gzip"),
-        (with_(packed(idx_files()), f"{idx.TRAIN_IMAGES}.gz", lambda raw: b"<html>"), "truncated or not a gzip"),
+        (with_(packed(idx_files()), f"{formats.TRAIN_IMAGES}.gz", lambda raw: raw[:-9]), "truncated or not a gzip"),
+        (with_(packed(idx_files()), f"{formats.TRAIN_IMAGES}.gz", lambda raw: b"<html>"), "truncated or not a gzip"),
     ],
 )
 def test_damaged_mnist_is_a_clear_error(tmp_path: Path, files: Files, message: str) -> None:
@@ -148,20 +148,20 @@ def test_damaged_mnist_is_a_clear_error(tmp_path: Path, files: Files, message: s
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (with_(bin_files(), "data_batch_2.bin", lambda raw: raw[:-1]), "data_batch_2.bin holds 9218 bytes"),
+        (with_(bin_files(), "data_batch_2.bin", lambda raw: raw[:-1]), "data_batch_2.bin has 9218 bytes"),
         (with_(bin_files(), "test_batch.bin", lambda raw: b"\x0b" + raw[1:]), "test_batch.bin: labels from . to 11"),
-        (with_(bin_files(), "test_batch.bin", lambda _: b""), "test_batch.bin: the files hold no image"),
-        (with_(archive(bin_files()), batches.ARCHIVE, lambda raw: raw[:-500]), "truncated or not a tar.gz"),
-        (with_(archive(bin_files()), batches.ARCHIVE, lambda _: b"<html>"), "truncated or not a tar.gz"),
-        (archive({"a": b""} | dict(list(bin_files().items())[1:])), "does not hold data_batch_1.bin"),
+        (with_(bin_files(), "test_batch.bin", lambda _: b""), "test_batch.bin: the files contain no image"),
+        (with_(archive(bin_files()), formats.ARCHIVE, lambda raw: raw[:-500]), "truncated or not a tar.gz"),
+        (with_(archive(bin_files()), formats.ARCHIVE, lambda _: b"<html>"), "truncated or not a tar.gz"),
+        (archive({"a": b""} | dict(list(bin_files().items())[1:])), "does not contain data_batch_1.bin"),
         (with_(png_files(), "data_batch_5.png", lambda raw: raw[:-2000]), "data_batch_5.png is truncated or not a PNG"),
         (with_(png_files(), "data_batch_5.png", endless), "data_batch_5.png is truncated or not a PNG"),
         (with_(png_files(), "data_batch_5.png", lambda _: b"<html>"), "data_batch_5.png is truncated or not a PNG"),
         (with_(png_files(), "test_batch.png", lambda _: png(np.zeros((4, 32, 32, 3), np.uint8)[:, :16])), "512 pixels"),
         (with_(png_files(), "test_batch.png", lambda _: png(np.zeros((3, 32, 32, 3), np.uint8))), "3 images but 4 lab"),
         (with_(png_files(), "test_lables.json", lambda raw: raw[:-1]), "test_lables.json is truncated or not JSON"),
-        (with_(png_files(), "test_lables.json", lambda _: b'{"a": 1}'), "must hold a list of whole numbers"),
-        (with_(png_files(), "test_lables.json", lambda _: b"[1, 2, 3.5, 1]"), "must hold a list of whole numbers"),
+        (with_(png_files(), "test_lables.json", lambda _: b'{"a": 1}'), "must contain a list of integers"),
+        (with_(png_files(), "test_lables.json", lambda _: b"[1, 2, 3.5, 1]"), "must contain a list of integers"),
         (with_(png_files(), "test_lables.json", lambda _: b"[1, 2, -3, 1]"), "labels from -3 to 2"),
         (with_(png_files(), "train_lables.json", lambda _: b"[1]"), "10 images but 1 labels"),
     ],
@@ -173,11 +173,11 @@ def test_damaged_cifar10_is_a_clear_error(tmp_path: Path, files: Files, message:
 
 
 def test_an_idx_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    whole = idx_files()[idx.TEST_LABELS]
+    whole = idx_files()[formats.TEST_LABELS]
     for length in range(len(whole)):
         with pytest.raises(DataError):
-            idx.parse(whole[:length], 1, tmp_path)
-    assert idx.parse(whole, 1, tmp_path).tolist() == DIGITS["t10k"][1].tolist()
+            formats.parse_idx(whole[:length], 1, tmp_path)
+    assert formats.parse_idx(whole, 1, tmp_path).tolist() == DIGITS["t10k"][1].tolist()
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -75,7 +75,7 @@ def test_a_damaged_cache_is_never_used_for_want_of_another(web: Web, publish: Pu
     load("mnist")
     publish()
     put(home, {"mnist.safetensors": DAMAGE["last pixel"]((home / "mnist.safetensors").read_bytes())})
-    with pytest.raises(DataError, match="cache: .*is damaged: it does not have the checksum of mnist"):
+    with pytest.raises(DataError, match="cache: .*is damaged: it does not have the checksum of MNIST"):
         fresh("mnist")
 
 
@@ -85,7 +85,7 @@ def test_a_cache_that_cannot_be_written_costs_only_the_next_fetch(
     publish(web.mirror("good", packed(idx_files())))
     home.write_text("a file where the folder should be")
     assert_digits(load("mnist"))
-    assert "cannot be kept and will be fetched again" in caplog.text
+    assert "cannot be cached and will be downloaded again" in caplog.text
 
 
 def test_threads_that_ask_at_once_fetch_once(web: Web, publish: Publish) -> None:

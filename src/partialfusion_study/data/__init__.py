@@ -1,4 +1,4 @@
-"""MNIST and CIFAR-10, the real ones: from a folder of the user, or fetched once into a cache with checksums."""
+"""MNIST and CIFAR-10: from a folder of the user, or downloaded once into a cache and verified by checksums."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .published import PUBLISHED
 
 __all__ = ["DataName", "DataSet", "Images", "load", "normalised"]
 
-_LOCK = Lock()  # threads that ask at once wait for one fetch
+_LOCK = Lock()  # threads that load at the same time wait for one download
 
 
 def load(name: DataName, folder: Path | None = None) -> DataSet:
@@ -23,12 +23,12 @@ def load(name: DataName, folder: Path | None = None) -> DataSet:
 
     Args:
         name: "mnist" (1 × 28 × 28) or "cifar10" (3 × 32 × 32).
-        folder: holds the data in one of its usual forms, and nothing else is tried; default PARTIALFUSION_DATA of the
-            environment. Without either the data comes from the cache (PARTIALFUSION_CACHE, else `partialfusion` in the
-            user's folder for caches) or is fetched into it.
+        folder: a folder with the data in one of its usual formats; no other source is tried. Default: the environment
+            variable PARTIALFUSION_DATA. Without either, the data comes from the cache (PARTIALFUSION_CACHE, else
+            `partialfusion` in the user's cache folder), and is downloaded into it if necessary.
     """
     if name not in PUBLISHED:
-        raise OptionError(f"data {name!r} is not known: choose one of {', '.join(PUBLISHED)}")
+        raise OptionError(f"data set {name!r} is not known: choose one of {', '.join(PUBLISHED)}")
     chosen = folder or os.environ.get("PARTIALFUSION_DATA") or None
     with _LOCK:
         return _load(name, Path(chosen).expanduser().absolute() if chosen else None, cache.home())

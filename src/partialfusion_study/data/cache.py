@@ -8,19 +8,19 @@ from pathlib import Path
 from partialfusion.errors import CheckpointError, DataError
 from partialfusion.io.files import SUFFIX, reading, replacing, write_tensors
 
-from .images import DataName, DataSet, checksum, from_tensors, tensors
+from .images import TITLES, DataName, DataSet, checksum, from_tensors, tensors
 from .published import PUBLISHED
 
 NAMES = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 def home() -> Path:
-    """PARTIALFUSION_CACHE, else the user's folder for caches."""
-    own = os.environ.get("PARTIALFUSION_CACHE")
-    if own:
-        return Path(own).expanduser().absolute()
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared and os.path.isabs(shared) else Path.home() / ".cache") / "partialfusion"
+    """The folder of the cache: PARTIALFUSION_CACHE, else `partialfusion` in the user's cache folder."""
+    chosen = os.environ.get("PARTIALFUSION_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    standard = os.environ.get("XDG_CACHE_HOME")
+    return (Path(standard) if standard and os.path.isabs(standard) else Path.home() / ".cache") / "partialfusion"
 
 
 def path(name: DataName, folder: Path) -> Path:
@@ -29,9 +29,9 @@ def path(name: DataName, folder: Path) -> Path:
 
 
 def read(name: DataName, folder: Path) -> DataSet | None:
-    """The data set, or None where the cache does not hold it; a DataError where what it holds is damaged.
+    """The data set, or None where it is not in the cache; raises DataError where the file is damaged.
 
-    The tensors stay in the file until they are used, so processes on one machine share the memory of them.
+    The tensors are mapped from the file, so processes on one machine use the same memory.
     """
     file = path(name, folder)
     if not file.is_file():
@@ -39,10 +39,10 @@ def read(name: DataName, folder: Path) -> DataSet | None:
     try:
         with reading(file) as stored:
             if sorted(stored.keys()) != sorted(NAMES):
-                raise DataError(f"it does not hold {', '.join(NAMES)}")
+                raise DataError(f"it does not contain {', '.join(NAMES)}")
             data = from_tensors(name, {part: stored.get_tensor(part) for part in NAMES})
         if checksum(data) != PUBLISHED[name].sha256:
-            raise DataError(f"it does not have the checksum of {name}")
+            raise DataError(f"it does not have the checksum of {TITLES[name]}")
     except CheckpointError as error:
         raise DataError(f"{file} is damaged: truncated or not a safetensors file") from error
     except DataError as error:
@@ -51,10 +51,10 @@ def read(name: DataName, folder: Path) -> DataSet | None:
 
 
 def write(data: DataSet, name: DataName, folder: Path) -> None:
-    """Put a data set into the cache in one step: whoever reads meanwhile sees the old file or the new one."""
+    """Write a data set to the cache atomically: other processes read the old file or the new one."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be made: {error.strerror or error}") from error
+        raise CheckpointError(f"{folder} cannot be created: {error.strerror or error}") from error
     with replacing(path(name, folder)) as file:
         write_tensors(file, tensors(data), {"data": name, "sha256": checksum(data)})

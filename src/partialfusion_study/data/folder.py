@@ -1,4 +1,4 @@
-"""A data set from a folder that holds it in any of the usual forms."""
+"""A data set from a folder that contains it in any of the usual formats."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from partialfusion.errors import DataError
 
-from . import batches, idx, sheets
-from .images import DataName, DataSet
+from . import formats
+from .images import TITLES, DataName, DataSet
 
 
 @dataclass(frozen=True)
-class Form:
-    """One way in which a data set is stored.
+class Format:
+    """A format in which a data set is stored.
 
     Attributes:
-        title: for messages.
-        files: all of them are needed.
-        places: folders below the one given in which they may stand.
-        read: the data set from the path of each file.
+        title: a name for messages.
+        files: names of the files, all of which are needed.
+        places: subfolders in which the files may be.
+        read: reads the data set, given the path of each file.
     """
 
     title: str
@@ -30,66 +30,66 @@ class Form:
 
 
 CIFAR_PLACES = ("", "cifar10", "CIFAR10", "cifar-10", "package")
-FORMS: dict[DataName, tuple[Form, ...]] = {
+FORMATS: dict[DataName, tuple[Format, ...]] = {
     "mnist": (
-        Form(
+        Format(
             "IDX files, plain or .gz",
-            idx.FILES,
+            formats.IDX_FILES,
             ("", "MNIST/raw", "raw", "mnist", "MNIST", "mnist/MNIST/raw", "data", "package/data"),
-            idx.read,
+            formats.read_idx,
         ),
     ),
     "cifar10": (
-        Form(
+        Format(
             "binary version",
-            batches.FILES,
+            formats.BINARY_FILES,
             tuple(f"{place}{below}".lstrip("/") for place in CIFAR_PLACES for below in ("", "/cifar-10-batches-bin")),
-            batches.read,
+            formats.read_binary,
         ),
-        Form("archive of the binary version", (batches.ARCHIVE,), CIFAR_PLACES, batches.read_archive),
-        Form("PNG sheets", sheets.FILES, CIFAR_PLACES, sheets.read),
+        Format("archive of the binary version", (formats.ARCHIVE,), CIFAR_PLACES, formats.read_archive),
+        Format("PNG sheets", formats.SHEET_FILES, CIFAR_PLACES, formats.read_sheets),
     ),
 }
 
 
 def read(name: DataName, folder: Path) -> DataSet:
-    """The data set in the first form of it that the folder holds whole."""
+    """The data set in the first format of which the folder contains all files."""
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder to take {name} from; check the name")
-    for form in FORMS[name]:
-        for place in form.places:
-            found = _found(form, folder / place)
-            if len(found) == len(form.files):
-                return form.read(found)
-    raise DataError(_nothing(name, folder))
+        raise DataError(f"{folder} is not a folder, so {TITLES[name]} cannot be read from it; check the name")
+    for known in FORMATS[name]:
+        for place in known.places:
+            found = _found(known, folder / place)
+            if len(found) == len(known.files):
+                return known.read(found)
+    raise DataError(_not_found(name, folder))
 
 
-def _found(form: Form, folder: Path) -> dict[str, Path]:
-    """Where each file of a form stands in a folder; those that are not there are left out."""
-    paths = {name: next((path for path in _spellings(folder, name) if path.is_file()), None) for name in form.files}
+def _found(known: Format, folder: Path) -> dict[str, Path]:
+    """The paths of those files of a format that are in a folder."""
+    paths = {name: next((path for path in _spellings(folder, name) if path.is_file()), None) for name in known.files}
     return {name: path for name, path in paths.items() if path is not None}
 
 
 def _spellings(folder: Path, name: str) -> tuple[Path, ...]:
-    """IDX files are found packed, and with a dot in place of the second dash as well."""
-    if name not in idx.FILES:
+    """IDX files are also found packed, and with a dot in place of the second dash."""
+    if name not in formats.IDX_FILES:
         return (folder / name,)
     dotted = name.replace("-idx", ".idx")
     return tuple(folder / spelling for spelling in (name, f"{name}.gz", dotted, f"{dotted}.gz"))
 
 
-def _nothing(name: DataName, folder: Path) -> str:
-    """What was looked for and where, and what is missing where some of it was found."""
-    lines = [f"{folder} does not hold {name}; looked for"]
-    for form in FORMS[name]:
-        places = ", ".join(place or "the folder itself" for place in form.places)
-        lines.append(f"  {form.title}: {', '.join(form.files)} (in {places})")
-        for place in form.places:
-            found = _found(form, folder / place)
+def _not_found(name: DataName, folder: Path) -> str:
+    """The message: which files were looked for, in which places, and which are missing where some were found."""
+    lines = [f"{folder} does not contain {TITLES[name]}; looked for"]
+    for known in FORMATS[name]:
+        places = ", ".join(place or "the folder itself" for place in known.places)
+        lines.append(f"  {known.title}: {', '.join(known.files)} (in {places})")
+        for place in known.places:
+            found = _found(known, folder / place)
             if found:
-                missing = [file for file in form.files if file not in found]
+                missing = [file for file in known.files if file not in found]
                 lines.append(f"    {folder / place} lacks {', '.join(missing)}")
     if name == "cifar10" and any((folder / place / "cifar-10-batches-py").is_dir() for place in CIFAR_PLACES):
-        lines.append("  cifar-10-batches-py holds pickles, which can run code and are not read")
-    lines.append("put the files there, or give no folder to have them fetched")
+        lines.append("  cifar-10-batches-py contains pickles, which can run code and are not read")
+    lines.append("copy the files there, or give no folder to download them")
     return "\n".join(lines)

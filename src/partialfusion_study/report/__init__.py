@@ -1,4 +1,4 @@
-"""Results as pages: tables and chapters in Markdown, figures as PNG. Knows nothing of how they were measured."""
+"""Results as pages: tables and chapters in Markdown, figures as PNG, whatever was measured."""
 
 from .document import Chapter, Entry, Figure, Line, Panel, Row, Table, Value
 from .pages import write_chapter, write_index

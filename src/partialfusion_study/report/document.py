@@ -1,7 +1,7 @@
-"""What a page of results holds, as plain values: numbers, tables, lines, panels, figures and chapters.
+"""The contents of a page of results as plain values: numbers, tables, lines, panels, figures and chapters.
 
-Nothing here knows how it is printed or drawn. Whatever cannot be printed is refused when it is made, where the mistake
-is, and not when the page is written.
+Nothing here depends on how it is printed or drawn. Values that cannot be printed are refused when they are constructed,
+not when the page is written.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ STYLES: tuple[Style, ...] = ("line", "dashed", "dotted", "points")
 
 @dataclass(frozen=True)
 class Value:
-    """A number measured once per seed, and the paper's number for the same thing where it has one.
+    """A number measured once per seed, and the paper's number for the same quantity if there is one.
 
-    `std` is the standard deviation over the seeds; it is not printed where there was one seed. `paper` is kept and
-    printed with the digits it was given with: 86.9, 90.0 or 97.
+    `std` is the standard deviation over the seeds; it is not printed for one seed. `paper` is printed with the digits
+    it was given with: 86.9, 90.0 or 97.
     """
 
     mean: float
@@ -37,28 +37,30 @@ class Value:
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise OptionError(f"a value needs at least one seed, count is {self.count}; use None for a missing value")
+            raise OptionError(
+                f"a value needs at least one seed, but count is {self.count}; use None for a missing value"
+            )
         if self.std is not None and self.std < 0:
-            raise OptionError(f"the standard deviation of a value is {self.std}; it cannot be negative")
+            raise OptionError(f"the standard deviation of a value is {self.std}, but cannot be negative")
         if self.digits < 0:
-            raise OptionError(f"a value is to be printed with {self.digits} digits; give 0 or more")
+            raise OptionError(f"the number of digits of a value is {self.digits}; use 0 or more")
 
     @classmethod
     def of(cls, samples: Iterable[float], *, paper: float | None = None, digits: int = 2) -> Value:
         """Mean and sample standard deviation of one number per seed."""
         numbers = [float(s) for s in samples]
         if not numbers:
-            raise OptionError("a value of no samples; give one number per seed, or use None for a missing value")
+            raise OptionError("a value has no samples; give one number per seed, or use None for a missing value")
         return cls(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers), paper, digits)
 
 
-Item = str | Value | None  # of a table: text, a number, or nothing measured
+Item = str | Value | None  # in a table: text, a number, or None where nothing was measured
 Row = tuple[Item, ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text and values. None is printed as a dash, "" as nothing; text may hold Markdown."""
+    """Rows of text and values. None is printed as a dash, "" as nothing; text may contain Markdown."""
 
     name: str
     title: str
@@ -82,9 +84,9 @@ class Table:
 class Line:
     """Points (x, y) under one label, or the raw values y of a histogram, where x stays empty.
 
-    A y that is not finite is a gap. `spread` is the half height of a band around y. `colour` is a place from 0 to 1 on
-    the colour map of alpha; None takes the next colour of the palette, the same in every panel for the same label.
-    A dashed or dotted line of a single point is a level: it crosses the whole panel.
+    A y that is not finite is a gap. `spread` is half the height of a band around y. `colour` is a position from 0 to 1
+    on the colour map of alpha; None means the next colour of the palette, the same for the same label in every panel.
+    A dashed or dotted line with a single point is a level, which crosses the whole panel.
     """
 
     label: str
@@ -96,25 +98,27 @@ class Line:
 
     def __post_init__(self) -> None:
         if self.x and len(self.x) != len(self.y):
-            raise OptionError(f"line {self.label!r} has {len(self.x)} x for {len(self.y)} y; give one of each a point")
+            raise OptionError(
+                f"line {self.label!r} has {len(self.x)} x for {len(self.y)} y; give one of each per point"
+            )
         if self.spread is not None and len(self.spread) != len(self.y):
             raise OptionError(
-                f"line {self.label!r} has a spread of {len(self.spread)} for {len(self.y)} y; give one a point or None"
+                f"line {self.label!r} has {len(self.spread)} spreads for {len(self.y)} y; give one per point, or None"
             )
         if self.style not in STYLES:
-            raise OptionError(f"line {self.label!r} has the style {self.style!r}; known are {', '.join(STYLES)}")
+            raise OptionError(f"line {self.label!r} has the style {self.style!r}; choose one of {', '.join(STYLES)}")
         if self.colour is not None and not 0 <= self.colour <= 1:
             raise OptionError(f"line {self.label!r} has the colour {self.colour}; give 0 to 1, or None for the palette")
 
     @property
     def is_blank(self) -> bool:
-        """Nothing to draw."""
+        """Whether there is nothing to draw."""
         return not any(map(math.isfinite, self.y))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes. With `histogram`, the lines' y are raw values, counted in bins that the lines share."""
+    """One pair of axes. With `histogram`, the lines' y are raw values, counted in the same bins for all lines."""
 
     title: str
     x_label: str
@@ -129,8 +133,8 @@ class Panel:
         for line in self.lines:
             if not self.histogram and len(line.x) != len(line.y):
                 raise OptionError(
-                    f"line {line.label!r} of panel {self.title!r} has 0 x for {len(line.y)} y; give one of each a "
-                    "point, or make the panel a histogram"
+                    f"line {line.label!r} of panel {self.title!r} has 0 x for {len(line.y)} y; give one of each "
+                    "for every point, or make the panel a histogram"
                 )
             if self.log_x and any(x <= 0 for x in line.x):
                 raise OptionError(
@@ -143,8 +147,8 @@ class Panel:
 class Figure:
     """Panels in rows of `columns` (three by default), with one legend.
 
-    Panels share the y axis where all name it alike, and histograms the x axis and its bins likewise: give panels of
-    different scales different labels.
+    Panels whose y axes all have the same label have a common y axis; histograms whose x axes all have the same label
+    have a common x axis and common bins. Give panels of different scales different labels.
     """
 
     name: str
@@ -163,7 +167,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Chapter:
-    """The page of one experiment: what the paper calls it, its setting in words, tables and figures in order."""
+    """The page of one experiment: its labels in the paper, its setting in words, tables and figures in order."""
 
     name: str
     title: str
@@ -181,7 +185,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Entry:
-    """A chapter's line in the index: where it is, which labels of the paper it answers, what was found."""
+    """A chapter's line in the index: its page, its labels in the paper, its finding."""
 
     name: str
     title: str
@@ -192,8 +196,8 @@ class Entry:
         _check_page(self.name)
 
 
-def without_twins(kind: str, names: Sequence[str]) -> None:
-    """Raise where two names would be one file."""
+def check_distinct(kind: str, names: Sequence[str]) -> None:
+    """Raise where two names would be written to the same file."""
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
@@ -208,6 +212,6 @@ def _check_page(name: str) -> None:
 
 
 def _check_name(kind: str, name: str) -> None:
-    """Names become names of files and links."""
+    """Names become file names and links."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise OptionError(f"a {kind} cannot be named {name!r}; use letters, digits, '-', '_' and '.'")

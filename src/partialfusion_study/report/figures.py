@@ -1,4 +1,4 @@
-"""Figures as PNG. matplotlib is imported when the first figure is drawn, and never through pyplot's global state."""
+"""Figures as PNG. matplotlib is imported when the first figure is drawn, without the global state of pyplot."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 DPI = 150
-WIDTHS = {1: 6.6, 2: 9.0, 3: 10.8}  # inches by columns of panels; on a page the letters shrink with the width
+WIDTHS = {1: 6.6, 2: 9.0, 3: 10.8}  # inches by number of columns; on a page the letters shrink with the width
 WIDEST = 12.0
-COLUMNS = 3  # unless the figure says otherwise
+COLUMNS = 3  # unless the figure has another number
 FONT = 10.5  # points
-LETTER = 0.52 * FONT / 72  # inches, of the average letter
-SHORT = 14  # letters of a label that a legend beside the panels takes without squeezing them
+LETTER = 0.52 * FONT / 72  # inches, average width of a letter
+SHORT = 14  # letters of the longest label with which a legend fits beside the panels
 INK, GRID = "#333333", "#e4e4e4"
 
 STYLE: Any = {
@@ -60,13 +60,13 @@ STYLE: Any = {
 
 
 def draw(figure: Figure) -> Canvas:
-    """The figure on a canvas of matplotlib's, for those who want to look closer or add to it."""
+    """The figure on a matplotlib canvas, to inspect it or add to it."""
     with _matplotlib():
         return _draw(figure)
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG of at most 256 colours; the same figure gives the same bytes."""
+    """The figure as a PNG with at most 256 colours; the same figure gives the same bytes."""
     with _matplotlib():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from PIL import Image
@@ -82,11 +82,11 @@ def png(figure: Figure) -> bytes:
 
 @contextmanager
 def _matplotlib() -> Iterator[None]:
-    """matplotlib's own defaults and this file's style, whatever the user has set, and the user's again afterwards."""
+    """matplotlib's defaults and the style of this file instead of the user's settings, which are restored later."""
     try:
         import matplotlib
     except ImportError as error:
-        raise OptionError("figures are drawn by matplotlib: pip install 'partialfusion[study]'") from error
+        raise OptionError("drawing figures needs matplotlib: pip install 'partialfusion[study]'") from error
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         with matplotlib.rc_context(STYLE):
@@ -95,7 +95,7 @@ def _matplotlib() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows and columns of panels, the legend's place and columns, the size of it all and of a panel in inches."""
+    """Rows and columns of panels, place and columns of the legend, size of the figure and of a panel in inches."""
 
     rows: int
     columns: int
@@ -108,7 +108,7 @@ class Layout:
 
 
 def layout(figure: Figure) -> Layout:
-    """Short labels stand in a column beside the panels, long ones in rows below them."""
+    """The layout of a figure: short labels are in a column beside the panels, long ones in rows below them."""
     columns = min(figure.columns or COLUMNS, len(figure.panels))
     rows = math.ceil(len(figure.panels) / columns)
     width = WIDTHS.get(columns, WIDEST)
@@ -154,12 +154,12 @@ def _draw(figure: Figure) -> Canvas:
 
 
 def _wrapped(text: str, inches: float) -> str:
-    """In as many lines as keep the text off its neighbours."""
+    """The text wrapped so that it does not run into its neighbours."""
     return textwrap.fill(text, int(inches / LETTER))
 
 
 def _legend(canvas: Canvas, plan: Layout) -> None:
-    """One entry a label, whatever the number of panels it occurs in."""
+    """One entry for each label, however many panels it occurs in."""
     handles: dict[str, Any] = {}
     for ax in canvas.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):

@@ -1,4 +1,4 @@
-"""Colours, dashes and markers of the lines of a figure: safe for the colour-blind, readable on white."""
+"""Colours, dashes and markers of the lines of a figure: distinguishable for the colour-blind, readable on white."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ DASHES: dict[str, Any] = {"line": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 
 
 @dataclass(frozen=True)
 class LineStyles:
-    """How the lines of a figure are drawn; a label looks the same in all panels."""
+    """The styles of the lines of a figure; a label has the same style in all panels."""
 
     palette: tuple[str, ...]
-    coloured: tuple[str, ...]  # labels that take a colour of the palette
+    coloured: tuple[str, ...]  # labels with a colour of the palette
     dotted: tuple[str, ...]  # labels of points
 
     @classmethod
@@ -32,7 +32,7 @@ class LineStyles:
         return cls(palette, tuple(coloured), tuple(dotted))
 
     def __getitem__(self, line: Line) -> dict[str, Any]:
-        """What the line is drawn with, as matplotlib's keyword arguments."""
+        """Keyword arguments with which matplotlib draws the line."""
         if line.colour is None:
             colour = self.palette[self.coloured.index(line.label) % len(self.palette)]
         else:

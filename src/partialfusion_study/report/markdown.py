@@ -11,11 +11,11 @@ from .document import INDEX, Chapter, Entry, Figure, Item, Table, Value
 
 NOTHING = "–"
 UNBROKEN = "\u00a0"
-INLINE_MOST = 2  # columns with numbers of the paper that a table takes beside its own without growing too wide
+INLINE_MOST = 2  # columns with numbers of the paper up to which these are printed in the same cells
 
 
 def mean(value: Value) -> str:
-    """What was measured: 87.40 ± 0.31."""
+    """The measured number: 87.40 ± 0.31."""
     shown = _number(value.mean, value.digits)
     if value.std is None or value.count == 1:
         return shown
@@ -28,7 +28,7 @@ def paper(value: Value) -> str:
 
 
 def difference(value: Value) -> str:
-    """Measured minus the paper's, with no more digits than the paper has."""
+    """The measured number minus the paper's, with no more digits than the paper's."""
     if value.paper is None:
         return NOTHING
     exponent = Decimal(str(value.paper)).as_tuple().exponent
@@ -39,17 +39,17 @@ def difference(value: Value) -> str:
 
 
 def inline(value: Value) -> str:
-    """All of it in one cell: 87.40 ± 0.31 (paper 86.9, +0.5)."""
+    """Both numbers and the difference in one cell: 87.40 ± 0.31 (paper 86.9, +0.5)."""
     shown = mean(value)
     return shown if value.paper is None else f"{shown} (paper {paper(value)}, {difference(value)})"
 
 
 def table(content: Table) -> str:
-    """The rows as they are; where many columns have numbers of the paper, these and the difference on lines below."""
+    """The table; where many columns have numbers of the paper, these and the differences are on lines of their own."""
     if not _is_stacked(content):
         rows = [[_cell(c) for c in row] for row in content.rows]
     else:
-        if _is_numeric(content)[0]:  # no column of text yet to say what a line shows
+        if _is_numeric(content)[0]:  # there is no column of text yet that could label the lines
             content = replace(content, columns=("", *content.columns), rows=tuple(("", *row) for row in content.rows))
         at = _is_numeric(content).index(True) - 1
         rows = [line for row in content.rows for line in _stacked(row, at)]
@@ -58,7 +58,7 @@ def table(content: Table) -> str:
 
 
 def _stacked(row: Sequence[Item], at: int) -> list[list[str]]:
-    """Ours, then the paper's and the difference, which column `at` names; numbers do not break in narrow columns."""
+    """Our numbers, then the paper's and the differences, labelled in column `at`; with non-breaking spaces."""
     lines = [[mean(c).replace(" ", UNBROKEN) if isinstance(c, Value) else _cell(c) for c in row]]
     if any(_has_paper(c) for c in row):
         for name, show in (("paper", paper), ("difference", difference)):
@@ -85,18 +85,18 @@ def _has_paper(item: Item) -> bool:
 
 
 def legend(content: Table) -> str:
-    """How to read the numbers of a table, in one sentence each; empty where nothing needs saying."""
+    """Sentences that explain the numbers of a table; empty where nothing needs explanation."""
     values = [c for row in content.rows for c in row if isinstance(c, Value)]
     counts = sorted({v.count for v in values if v.std is not None and v.count > 1})
-    said = []
+    sentences = []
     if counts:
         seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        said.append(f"Mean ± standard deviation over {seeds} seeds.")
+        sentences.append(f"Mean ± standard deviation over {seeds} seeds.")
     if _is_stacked(content):
-        said.append("Below our numbers stand the paper's and the differences, ours minus the paper's.")
+        sentences.append("Below our numbers stand the paper's and the differences, ours minus the paper's.")
     elif any(map(_has_paper, values)):
-        said.append("In brackets stand the paper's numbers and the differences, ours minus the paper's.")
-    return " ".join(said)
+        sentences.append("In brackets stand the paper's numbers and the differences, ours minus the paper's.")
+    return " ".join(sentences)
 
 
 def chapter(content: Chapter) -> str:
@@ -133,7 +133,7 @@ def _labels(labels: Sequence[str]) -> str:
 
 
 def _alt(figure: Figure) -> str:
-    """Title and panels, for those who do not see the picture."""
+    """The alternative text of a picture: its title and its panels."""
     panels = "; ".join(p.title for p in figure.panels if p.title)
     text = f"{figure.title}: {panels}" if panels and panels != figure.title else figure.title
     return re.sub(r"([\[\]\\])", r"\\\1", _one_line(text))

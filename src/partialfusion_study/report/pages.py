@@ -1,4 +1,4 @@
-"""Chapters and their index as files in a folder, each written whole or not at all."""
+"""Chapters and their index as files in a folder, each written atomically."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from partialfusion.errors import OptionError
 from partialfusion.io.files import replacing
 
 from . import figures, markdown
-from .document import INDEX, Chapter, Entry, Figure, without_twins
+from .document import INDEX, Chapter, Entry, Figure, check_distinct
 
 
 def write_chapter(chapter: Chapter, folder: Path) -> list[Path]:
     """Write `<name>.md` and a `<name>-<figure>.png` for each figure; returns the paths, the page first.
 
-    The page comes last on the disk, so that it never shows a picture that is not there.
+    The page is written last, so that it never refers to a missing picture.
     """
     drawn = [part for part in chapter.parts if isinstance(part, Figure)]
-    without_twins("figures", [part.name for part in drawn])
+    check_distinct("figures", [part.name for part in drawn])
     pictures = {folder / markdown.picture_name(chapter, part): figures.png(part) for part in drawn}
     page = folder / f"{chapter.name}.md"
     for path, content in (*pictures.items(), (page, markdown.chapter(chapter).encode())):
@@ -27,9 +27,9 @@ def write_chapter(chapter: Chapter, folder: Path) -> list[Path]:
 
 
 def write_index(entries: Iterable[Entry], folder: Path, *, title: str = "Results", text: str = "") -> Path:
-    """Write README.md: the chapters with the paper's labels and one finding each."""
+    """Write README.md: the chapters with their labels in the paper and one finding each."""
     entries = tuple(entries)
-    without_twins("chapters", [entry.name for entry in entries])
+    check_distinct("chapters", [entry.name for entry in entries])
     path = folder / f"{INDEX}.md"
     _write(path, markdown.index(entries, title=title, text=text).encode())
     return path
@@ -39,6 +39,6 @@ def _write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OptionError(f"{path.parent} cannot be made: {error.strerror}; choose another folder") from error
+        raise OptionError(f"{path.parent} cannot be created: {error.strerror}; choose another folder") from error
     with replacing(path) as file:
         file.write(content)

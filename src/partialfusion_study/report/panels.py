@@ -1,4 +1,4 @@
-"""One panel of a figure on axes of matplotlib's: lines with bands, points, levels, histograms, and readable ticks."""
+"""One panel of a figure on matplotlib axes: lines with bands, points, levels, histograms, and readable ticks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 BINS = 30
-FILLED_MOST = 3  # histograms in a panel; more are outlines only
-FEW = 8  # values on a logarithmic axis that each get a tick
-CLOSEST = 0.09  # of the axis, between two such ticks
+FILLED_MOST = 3  # histograms in a panel; more are drawn as outlines
+FEW = 8  # values on a logarithmic axis up to which each gets a tick
+CLOSEST = 0.09  # fraction of the axis between two such ticks
 LARGE = 1e4  # numbers printed as 20k, 1.5M
 
 
 def draw_panel(ax: Axes, panel: Panel, look: LineStyles, edges: Floats | None = None) -> None:
-    """Draw the panel's lines; `edges` are the bins of a histogram where the figure shares them."""
+    """Draw the panel's lines; `edges` are the bins of its histogram where the figure has common ones."""
     lines = [line for line in panel.lines if not line.is_blank]
     if not lines:
         ax.grid(False)
@@ -44,7 +44,7 @@ def draw_panel(ax: Axes, panel: Panel, look: LineStyles, edges: Floats | None = 
 
 
 def shared_edges(panels: Sequence[Panel]) -> Floats | None:
-    """Bins that hold the values of all panels; None where not all are histograms, or none has a value."""
+    """Bins for the values of all panels; None where not all are histograms, or none has a value."""
     lines = [line for panel in panels for line in panel.lines if not line.is_blank]
     return _edges(lines) if lines and all(panel.histogram for panel in panels) else None
 
@@ -54,7 +54,7 @@ def _is_level(line: Line) -> bool:
 
 
 def _line(ax: Axes, line: Line, options: dict[str, Any]) -> None:
-    label = line.label or "_"  # matplotlib leaves such a label out of the legend
+    label = line.label or "_"  # matplotlib omits such a label from the legend
     if _is_level(line):
         ax.axhline(line.y[0], label=label, **options)
         return
@@ -69,7 +69,7 @@ def _line(ax: Axes, line: Line, options: dict[str, Any]) -> None:
 def _histogram(ax: Axes, lines: Sequence[Line], look: LineStyles, edges: Floats) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    if (edges % 1 == 0.5).all():  # a bin a number
+    if (edges % 1 == 0.5).all():  # one bin for each number
         ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
     for line in lines:
         counts, _ = np.histogram(_finite(line), edges)
@@ -81,7 +81,7 @@ def _histogram(ax: Axes, lines: Sequence[Line], look: LineStyles, edges: Floats)
 
 
 def _edges(lines: Sequence[Line]) -> Floats:
-    """Thirty equal bins, or one a number where the values are few whole numbers."""
+    """Thirty equal bins, or one for each number where the values are few integers."""
     values = np.concatenate([_finite(line) for line in lines])
     low, high = values.min(), values.max()
     if high - low < 2 * BINS and (values == np.round(values)).all():
@@ -95,7 +95,7 @@ def _finite(line: Line) -> Floats:
 
 
 def _log_ticks(ax: Axes, places: Sequence[float]) -> None:
-    """Ticks at the points themselves where they are few and apart, else at 1, 2, 5, 10, …"""
+    """Ticks at the points themselves where they are few and well separated, else at 1, 2, 5, 10, …"""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     ax.set_xscale("log")

@@ -20,7 +20,7 @@ PANEL = Panel("", "x", "y", (LINE,))
     [
         (lambda: Line("a", (0.0,), (1.0, 2.0)), "'a' has 1 x for 2 y"),
         (lambda: Line("a", (0.0, 1.0), ()), "'a' has 2 x for 0 y"),
-        (lambda: Line("a", (0.0,), (1.0,), spread=(1.0, 2.0)), "spread of 2 for 1 y"),
+        (lambda: Line("a", (0.0,), (1.0,), spread=(1.0, 2.0)), "2 spreads for 1 y"),
         (lambda: Line("a", (0.0,), (1.0,), style="wavy"), "'wavy'"),  # type: ignore[arg-type]
         (lambda: Line("a", (0.0,), (1.0,), colour=1.5), "1.5"),
         (lambda: Panel("p", "x", "y", (Line("a", (), (1.0, 2.0)),)), "0 x for 2 y"),
@@ -33,7 +33,7 @@ PANEL = Panel("", "x", "y", (LINE,))
         (lambda: Table("t", "T", ("a", "b"), (("1", "2"), ("1",))), "row 1 of table 't' has 1 cells for 2 columns"),
         (lambda: Value(1.0, None, 0), "count is 0"),
         (lambda: Value(1.0, -0.1, 3), "negative"),
-        (lambda: Value(1.0, None, 1, digits=-1), "-1 digits"),
+        (lambda: Value(1.0, None, 1, digits=-1), "digits of a value is -1"),
         (lambda: Value.of([]), "no samples"),
         (lambda: Chapter("readme", "C", (), "", ()), "name of the index"),
         (lambda: Chapter("c", "C", (), "", (Table("t", "T", ("a",), ()),) * 2), "two parts named 't'"),
