@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import partialfusion as pf
 from partialfusion import solvers
 from partialfusion.cli import app
-from partialfusion_study.conduct import store_of
 from partialfusion_study.experiments import MODULES, same_data_mnist, split_data
+from partialfusion_study.study import store_of
 from test_docs import ROOT, blocks
 
 DOCS = ROOT / "docs"
