@@ -111,7 +111,7 @@ def is_there(name: str) -> bool:
     file, _, function = name.partition("::")
     if "/" in file or re.search(r"\.(py|md|toml|txt)$", file):
         found = [folder / file for folder in FOLDERS if (folder / file).exists()]
-        found = found or ([] if "/" in file else list((ROOT / "src").rglob(file)))
+        found = found or list((ROOT / "src").rglob(file.rstrip("/")))  # relative to a package that the text names
         return any(not function or f"def {function}(" in path.read_text() for path in found)
     first, *rest = name.split(".")
     if first[0].isupper():
