@@ -16,7 +16,7 @@ from .tracer import AxisLabels, Tracer
 
 @dataclass
 class Unit:
-    """A channel: where it stands on every axis that carries it, and the marks it bears."""
+    """A channel: its places on every axis that carries it, and the marks on it."""
 
     places: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     marks: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -104,7 +104,7 @@ def _units(tracer: Tracer, bound: list[AxisLabels]) -> list[Unit]:
 
 
 def _put_into_blocks(tracer: Tracer, units: dict[int, Unit], unit_of: Tensor) -> None:
-    """Tell every unit its block, and which blocks may be exchanged: those that one operation found."""
+    """Assign every unit its block, and find which blocks may be exchanged: those that one operation found."""
     labels = tracer.labels
     parent = labels.parents()
     alike = Labels()
@@ -113,7 +113,7 @@ def _put_into_blocks(tracer: Tracer, units: dict[int, Unit], unit_of: Tensor) ->
         heads = labels.find(parents)
         alike.unite(heads, heads[:1].expand_as(heads))
         if len(heads.unique()) < len(rows):
-            tracer.rigid(rows, "stands in blocks that cross")
+            tracer.rigid(rows, "lies in blocks that overlap")
     for child in torch.nonzero(parent).flatten().tolist():
         block = int(parent[child])
         for root in (int(unit_of[child]), int(unit_of[block])):
@@ -142,7 +142,7 @@ def _space(tracer: Tracer, bound: list[AxisLabels], members: list[Unit]) -> Spac
     blocks = np.unique([u.block for u in members], return_inverse=True)[1]
     sizes = np.bincount(blocks)
     if sizes.min() != sizes.max():
-        kind, reasons = "rigid", ("stands in blocks of different sizes",)
+        kind, reasons = "rigid", ("lies in blocks of different sizes",)
     return Space("", len(members), kind, reasons, tuple(bindings), blocks, str(members[0].bundle))
 
 

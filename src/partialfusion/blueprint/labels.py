@@ -67,7 +67,7 @@ class Labels:
         self.root = table[self.root]
 
     def glue(self, labels: Tensor) -> None:
-        """Say that each row of (sets × n) labels moves as one unit."""
+        """Record that each row of (sets × n) labels moves as one unit."""
         rows = labels.reshape(len(labels), -1)
         self.glued.append(torch.stack([rows[:, :1].expand_as(rows).reshape(-1), rows.reshape(-1)]))
 
@@ -82,12 +82,12 @@ class Labels:
         return together.root[self.root]
 
     def touch(self, labels: Tensor) -> None:
-        """Note that one operation handles these channels: those that other operations handle are not like them."""
+        """Record that one operation handles these channels: those handled by other operations are not like them."""
         found, counts = compact(labels).unique(return_counts=True)
         self.touches.append((found, counts * _scramble(len(self.touches))))
 
     def histories(self, units: Tensor) -> Tensor:
-        """(labels,) a number for every unit that tells which operations handled it, and how often."""
+        """(labels,) a number for every unit that identifies which operations handled it, and how often."""
         total = torch.zeros(len(self.root), dtype=torch.long)
         for found, weight in self.touches:
             total.index_add_(0, units[found], weight)

@@ -24,9 +24,9 @@ class AxisBinding:
     """One parameter axis that belongs to a space.
 
     Attributes:
-        parameter: its name in the model (buffers count as parameters here).
+        parameter: name in the model (buffers count as parameters here).
         axis: the axis of the parameter.
-        role: how it meets the space; `scales` follows the write kernel like `writes`.
+        role: how it takes part in the space; `scales` follows the write kernel like `writes`.
         index: (units × multiplicity) positions on the axis: row u holds the places of unit u.
         dim: for a weight that computes or reads the space, the channel dimension (from the end) of that activation.
     """
@@ -48,7 +48,7 @@ class Space:
     """The channels that one activation axis carries, with every parameter axis that touches them.
 
     Attributes:
-        name: after the first weight that writes it.
+        name: the module of the first weight that writes it.
         width: number of units.
         kind: what may be done with it.
         reasons: why it is not elastic.
@@ -75,7 +75,7 @@ class Space:
         return next(b.index for b in self.bindings if (b.parameter, b.axis) == (parameter, axis))
 
     def names(self, role: Role) -> list[str]:
-        """The modules whose parameters meet the space in this role."""
+        """The modules whose parameters are bound to the space in this role."""
         return list(dict.fromkeys(owner(b.parameter) for b in self.bindings if b.role == role))
 
     def demote(self, kind: Kind, reason: str) -> Space:

@@ -20,7 +20,7 @@ from .values import Activation, Constant, Parameter, Value
 
 @dataclass
 class AxisLabels:
-    """The labels bound to one axis of a parameter."""
+    """The labels bound to one axis of a parameter, and the channel dimension (from the end) of the activation."""
 
     parameter: str
     axis: int
@@ -73,7 +73,7 @@ class Tracer:
         return isinstance(self.meta, Tensor)
 
     def constant(self, tensor: Tensor) -> Value:
-        """A tensor that the code holds, as a copy of our own to write into; without numbers it is just fixed."""
+        """A tensor that the code holds, copied so that it can be written into; one on the meta device is just fixed."""
         return self.fixed(tensor.shape) if tensor.is_meta else Constant(tensor.detach().cpu().clone())
 
     def fixed(self, shape: Sequence[int]) -> Activation:
@@ -144,13 +144,13 @@ class Tracer:
             self.labels.unite(rows, most.expand_as(rows))
             mixed = (most > FIXED) & (rows == FIXED).any(0)
             if bool(mixed.any()):
-                self.rigid(most[mixed], "shares its place with the network's input")
+                self.rigid(most[mixed], "stands where the network's input stands too")
         return self.labels.find(most)
 
     def bind(
         self, parameter: Parameter, dim: int, labels: Tensor, role: Role, activation_dim: int | None = None
     ) -> None:
-        """Say that the dimension `dim` of a parameter carries these channels.
+        """Record that the dimension `dim` of a parameter carries these channels.
 
         For a weight that computes with them, `activation_dim` is where the activation has them, from the end.
         """
@@ -238,7 +238,7 @@ class Tracer:
             return labels
         self.rigid(own, "broadcast over other channels")
         if mine:
-            self.rigid(other, "multiplied with each of other channels")
+            self.rigid(other, "multiplied with every one of other channels")
         return torch.where(own > FIXED, FREE if not mine else FIXED, own).expand(labels.shape)
 
     def _meets_fixed(self, labels: Tensor, other: Tensor) -> None:
@@ -249,7 +249,7 @@ class Tracer:
         along = [d for d in _from_the_end(other) if _size_from_end(labels, d) > 1 and labels.stride(d) != 0]
         if along:
             met = torch.where(where, compact(other), FREE)
-            self.rigid(met, "combined with what does not follow its channels")
+            self.rigid(met, "combined with values that do not follow its channels")
 
     def _apply_constant(self, constant: Constant, result: Activation) -> None:
         value = constant.value

@@ -12,8 +12,8 @@ class Activation:
     """A tensor that the network computes.
 
     Attributes:
-        labels: of its shape.
-        sources: the weights that computed it.
+        labels: the label of every element, in the tensor's shape.
+        sources: names of the weights that computed it.
         nonlinear_after: the non-linear operations since those weights.
     """
 

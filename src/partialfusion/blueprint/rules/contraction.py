@@ -56,7 +56,7 @@ def _over_positions(t: Tracer, x: Tensor, y: Tensor) -> Tensor:
         t.labels.unite(parents, heads)
     mixed = ((a == FIXED) & (b > FIXED)) | ((b == FIXED) & (a > FIXED))
     if bool(mixed.any()) and _batch_varies(torch.maximum(a, b)):
-        t.rigid(torch.maximum(a, b), f"{t.operation} combines it with what does not follow its channels")
+        t.rigid(torch.maximum(a, b), f"{t.operation} combines it with values that do not follow its channels")
     return torch.where(b > FREE, torch.where(a > FIXED, _child(t, a, b), b), a)
 
 
