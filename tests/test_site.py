@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import partialfusion as pf
 from partialfusion import solvers
 from partialfusion.cli import app
-from partialfusion_study.experiments import MODULES, same_data_mnist, split_data
+from partialfusion_study.experiments import EXPERIMENTS, aggregation
 from partialfusion_study.study import store_of
 from test_docs import ROOT, blocks
 
@@ -63,7 +63,7 @@ def test_names_are_rendered_with_what_their_docstrings_say(site: Path) -> None:
     page = _text(site / "reference" / "fusing.html")
     for told in (
         "how many channels more than one model's",
-        "the share of the channels that is left",
+        "the fraction of the channels that is kept",
         "effective parameters",
     ):
         assert told in page
@@ -129,7 +129,7 @@ def test_what_the_paper_table_names_is_there() -> None:
     for name in named:
         module, _, attribute = name.rpartition(".")
         assert hasattr(importlib.import_module(f"partialfusion.{module}"), attribute), name
-    missing = [module for module in MODULES if f"`{module}`" not in experiments]
+    missing = [name for name in EXPERIMENTS if f"`{name}`" not in experiments]
     assert missing == []
 
 
@@ -152,7 +152,7 @@ def test_figures_of_the_advice_are_those_of_the_results() -> None:
 
 def test_figures_of_the_mix_are_those_of_the_cells() -> None:
     store = store_of(DOCS / "results")
-    grids = {"split MNIST": split_data.layout("usual"), "MNIST": same_data_mnist.layout("usual")}
+    grids = {"split MNIST": aggregation.split_mlps("usual"), "MNIST": aggregation.mlps("usual")}
     text = (DOCS / "choosing.md").read_text()
     for name, label, alpha in (
         ("split MNIST", "split MNIST", 0.4),
