@@ -93,26 +93,26 @@ def write_pages(
 
 
 INDEX = (
-    "The paper's experiments, run with this library. Pages and pictures are written by `partialfusion study report` "
-    f"from the results in `{CELLS}/`, which `partialfusion study run` computes; every line there holds its whole "
-    "configuration, the machine and the time it took (a training that was found in the cache took none). Partial OT "
-    "matches by weights unless said otherwise, clustering by activations on 1,000 unlabelled training images; "
-    "clustering takes the best of 1,000 randomised runs (the paper: usually 50,000), and merged channels are averages, "
-    "not sums. Lines marked as ours go beyond the paper."
+    "The paper's experiments, run with this library. `partialfusion study report` writes these pages and pictures from "
+    f"the results in `{CELLS}/`, which `partialfusion study run` computes. Every line there contains the complete "
+    "configuration of a run, the machine and the time it took (a network that was found in the cache took none). "
+    "Unless stated otherwise, partial OT matches channels by weights, and clustering compares them by activations on "
+    "1,000 unlabelled training images; clustering takes the best of 1,000 randomised runs (the paper usually takes "
+    "50,000), and merged channels are averages, not sums. Lines marked as ours go beyond the paper."
 )
 SCALES: dict[Scale, str] = {
     "quick": "**Quick settings: these numbers mean nothing.**",
     "usual": (
-        "MNIST is at the paper's scale. CIFAR-10 is at a reduced scale for two processor cores: networks of a quarter "
-        "of the width and short trainings, whose checkpoints are in `zoo/`."
+        "MNIST is at the paper's scale. CIFAR-10 is at a reduced scale for two CPU cores: networks of a quarter of the "
+        "width with short training, whose checkpoints are in `zoo/`."
     ),
-    "full": "All at the paper's scale.",
+    "full": "All experiments are at the paper's scale.",
 }
 
 
 def _not_run(lacking: Sequence[str]) -> str:
     names = ", ".join(f"`{name}`" for name in lacking)
-    return f"\n\nDeclared, but not run here yet: {names}." if lacking else ""
+    return f"\n\nNot run here yet: {names}." if lacking else ""
 
 
 def _cells(groups: Iterable[Sequence[Cell]]) -> list[Cell]:
@@ -125,4 +125,4 @@ def _provenance(experiment: Experiment, scale: Scale, store: Store) -> str:
     seconds = sum(record.seconds for record in records)
     machines = sorted({f"{r.machine['cpu']}, {r.machine['cores']} cores, torch {r.machine['torch']}" for r in records})
     many = "s" * (len(records) > 1)
-    return f"{len(records)} cell{many}, {seconds / 60:.1f} minutes of computing in all, on {'; '.join(machines)}."
+    return f"{len(records)} run{many}, {seconds / 60:.1f} CPU-minutes on {'; '.join(machines)}."

@@ -59,8 +59,8 @@ def _finding(grid: Grid, results: Results) -> str:
     rising = [fmean(grid.accuracies(results, first, a, EQUAL)) for a in grid.alphas]
     steps = sum(b >= a for a, b in pairwise(rising))
     return (
-        f"At one model's size and equal shares: {first} {at_zero[first]:.2f} %, best is {best} with "
-        f"{at_zero[best]:.2f} %; ensemble {top:.2f} %. {first[0].upper() + first[1:]} rises with alpha in {steps} of "
+        f"At the size of one model and equal shares, {first} reaches {at_zero[first]:.2f} % and the ensemble "
+        f"{top:.2f} %; the best method is {best} with {at_zero[best]:.2f} %. The accuracy of {first} rises with alpha in {steps} of "
         f"{len(rising) - 1} steps. {grid.overall(results)}"
     )
 
@@ -109,8 +109,8 @@ SAME_DATA = aggregation(
     "CIFAR-10",
     vggs,
     paper=(
-        "At α = 0 and equal shares the paper has 66.3 % for clustering and 30.7 % for unstructured pruning, and a gain "
-        "of 1.8 points for partial OT fusion from α = 0 to 0.2; the rest is drawn without numbers."
+        "At α = 0 and equal shares the paper reports 66.3 % for clustering and 30.7 % for unstructured pruning, and a "
+        "gain of 1.8 points for partial OT fusion from α = 0 to 0.2; the rest is plotted without numbers."
     ),
 )
 RESNET_FUSION = aggregation(
@@ -119,7 +119,7 @@ RESNET_FUSION = aggregation(
     ("fig:resnet_fusion",),
     "CIFAR-10",
     resnets,
-    paper="The paper draws the curves without numbers; OT fusion is close to the single networks (about 94.6 %) there.",
+    paper="The paper plots the curves without numbers; its OT fusion is close to the single networks (about 94.6 %).",
 )
 RESNET_FUSION_BAD = aggregation(
     "resnet_fusion_bad",
@@ -127,5 +127,5 @@ RESNET_FUSION_BAD = aggregation(
     ("fig:resnet_fusion_bad",),
     "CIFAR-10",
     hard_resnets,
-    paper="The paper draws the curves without numbers; OT fusion drops to about 80 % at equal shares there.",
+    paper="The paper plots the curves without numbers; its OT fusion drops to about 80 % at equal shares.",
 )

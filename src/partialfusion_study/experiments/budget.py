@@ -57,7 +57,7 @@ class Comparison:
                 values = [Value.of(self.found(results, kind, config, a, "accuracy")) for a in self.sizes]
                 rows.append((f"{label}: {words}", *values))
         sizes = [fmean(self.found(results, Merge, PARTIAL_OT, a, "ratio")) for a in self.sizes]
-        columns = ("parameters of one model", *(f"{size:.2f}×" for size in sizes))
+        columns = ("parameters, relative to one model", *(f"{size:.2f}×" for size in sizes))
         return Table(self.name, f"{self.title}: accuracy (%)", columns, tuple(rows))
 
     def panel(self, results: Results, label: str) -> Panel:
@@ -97,13 +97,15 @@ def report(scale: Scale, results: Results) -> Report:
     findings = []
     for comparison in found:
         ahead, of, gap = comparison.wins(results)
-        findings.append(f"{comparison.title}: ahead in {ahead} of {of} cases, by {gap:+.2f} points on average")
+        findings.append(
+            f"{comparison.title}: the budget is better in {ahead} of {of} cases, {gap:+.2f} points on average"
+        )
     figures = tuple(
         Figure(f"{c.name}-curves", c.title, tuple(c.panel(results, label) for label in METHODS)) for c in found
     )
     text = (
-        f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Equal shares. A budget gives "
-        "every layer the alpha that saves most of the matching cost for its parameters; it sees no labels and no test "
+        f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Shares are equal. A budget "
+        "gives every layer the alpha that saves most of the matching cost per parameter; it uses no labels and no test "
         "images."
     )
     return Report("; ".join(findings) + ".", text, (*figures, *(comparison.table(results) for comparison in found)))

@@ -95,7 +95,7 @@ def _finding(scale: Scale, grids: list[Grid], results: Results) -> str:
     top = fmean(grids[0].accuracies(results, PARTIAL, 1.0, EQUAL))
     return (
         f"From width 100 on, the fused networks are within {max(apart):.2f} points of the paper's. At width "
-        f"{WIDTHS[0]} OT fusion has {low:.1f} % and the ensemble {top:.1f} %."
+        f"{WIDTHS[0]}, OT fusion has {low:.1f} % and the ensemble {top:.1f} %."
     )
 
 

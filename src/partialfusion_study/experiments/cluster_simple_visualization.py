@@ -57,14 +57,18 @@ def report(scale: Scale, results: Results) -> Report:
         )
         for label, runs in found.items()
     )
-    columns = ("algorithm", "relative cost", "accuracy (%)", "processor seconds")
+    columns = ("algorithm", "relative cost", "accuracy (%)", "CPU seconds")
     note = (
-        "Seconds are of whole prunings, with tracing and evaluation, on a machine that was busy; they give the order."
+        "Times are those of the whole pruning with tracing and evaluation, on a busy machine; only their order is "
+        "meaningful."
     )
     table = Table("algorithms", f"Networks pruned to {KEEP:g} of their channels", columns, rows, note)
     best = min(costs, key=lambda label: fmean(costs[label]))
     lloyd = fmean(costs["Lloyd, 1000 starts"])
-    finding = f"Lowest cost: {best}, {fmean(costs[best]):.4f} of greedy Ward's; Lloyd with 1000 starts {lloyd:.4f}."
+    finding = (
+        f"{best} has the lowest cost, {fmean(costs[best]):.4f} times that of greedy Ward; Lloyd with 1000 starts has "
+        f"{lloyd:.4f} times."
+    )
     text = f"{setting(scale, mnist_pairs(False, scale))} Each network is pruned alone, by activations on 1,000 images."
     return Report(finding, text, (Figure("cost-accuracy", "Clustering algorithms", (panel,)), table))
 

@@ -27,12 +27,12 @@ def report(scale: Scale, results: Results) -> Report:
     grid = make_grid(scale)
     published = ", ".join(f"{value:.2f}" for value in PUBLISHED_CODE)
     note = (
-        "The paper draws these curves and prints no numbers. Its published code, run on five pairs of its own (A "
-        f"95.2 %, B 88.2 % on average), gives at the same sizes, by fixed point: {published}."
+        "The paper plots these curves and gives no numbers. Its published code, run on five pairs of its own (A "
+        f"95.2 %, B 88.2 % on average), gives these accuracies for the fixed point at the same sizes: {published}."
     )
     table = grid.table(results, "equal", "Accuracy (%) at equal shares", note=note)
     low, top = (fmean(grid.accuracies(results, FIXED_POINT, a, EQUAL)) for a in (grid.alphas[0], grid.alphas[-1]))
-    finding = f"{grid.overall(results)} Fixed point at equal shares: {low:.2f} % to {top:.2f} %."
+    finding = f"{grid.overall(results)} Fixed point at equal shares: from {low:.2f} % to {top:.2f} %."
     figures = grid.figures(results, "Matching on split MNIST")
     return Report(finding, setting(scale, grid.pairs), (*figures, table, grid.reference(results)))
 

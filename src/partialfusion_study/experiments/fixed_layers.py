@@ -59,7 +59,7 @@ def panel(scale: Scale, results: Results, label: str) -> Panel:
 
 def report(scale: Scale, results: Results) -> Report:
     figure = Figure(
-        "panels", "Some layers left apart", tuple(panel(scale, results, label) for label in METHODS), columns=2
+        "panels", "Some layers left isolated", tuple(panel(scale, results, label) for label in METHODS), columns=2
     )
     rows: list[Row] = []
     for count in range(4):
@@ -67,10 +67,8 @@ def report(scale: Scale, results: Results) -> Report:
         for label in METHODS:
             values = [Value.of(grid.accuracies(results, label, a, EQUAL)) for a in grid.alphas]
             rows.append((f"{count}", label, *values))
-    columns = ("fixed", "way", *(f"α = {a:g}" for a in make_grid(scale, 0).alphas))
-    table = Table(
-        "fixed", "Accuracy (%) at equal shares; alpha is of the layers that are not fixed", columns, tuple(rows)
-    )
+    columns = ("fixed layers", "method", *(f"α = {a:g}" for a in make_grid(scale, 0).alphas))
+    table = Table("fixed", "Accuracy (%) at equal shares; alpha applies to the other layers", columns, tuple(rows))
     gains = {
         label: fmean(
             fmean(make_grid(scale, 3).accuracies(results, label, a, EQUAL))
@@ -81,10 +79,9 @@ def report(scale: Scale, results: Results) -> Report:
         for label in METHODS
     }
     listed = ", ".join(f"{label} {gain:+.1f}" for label, gain in gains.items())
-    finding = f"Three fixed layers against none, mean over alpha below 1, in points: {listed}."
-    text = (
-        f"{setting(scale, vgg_pairs(scale))} Fixed are {', '.join(LAYERS)}, in this order: the paper's layers 2, 3, 4."
-    )
+    finding = f"Gain of three fixed layers over none in points, averaged over alpha below 1: {listed}."
+    layers = f"The fixed layers are {', '.join(LAYERS)}, in this order: the paper's layers 2, 3 and 4."
+    text = f"{setting(scale, vgg_pairs(scale))} {layers}"
     return Report(finding, text, (figure, table))
 
 
@@ -95,8 +92,8 @@ def report_of_three(scale: Scale, results: Results) -> Report:
     points = list(zip(lines[0].x, lines[0].y, strict=True))
     above = next((x for k, (x, _) in enumerate(points) if all(y > single.y[0] for _, y in points[k:])), None)
     where = f"from {above:.2f}× the channels on" if above is not None else "at no size"
-    finding = f"Partial OT fusion is above the better single network {where} (paper: from 1.38×)."
-    return Report(finding, setting(scale, vgg_pairs(scale)), (Figure("all", "Three layers left apart", (whole,)),))
+    finding = f"Partial OT fusion is better than the better single network {where} (paper: from 1.38×)."
+    return Report(finding, setting(scale, vgg_pairs(scale)), (Figure("all", "Three layers left isolated", (whole,)),))
 
 
 FIX_SAME_DATA = Experiment(
@@ -104,7 +101,7 @@ FIX_SAME_DATA = Experiment(
 )
 FIXED_ALL = Experiment(
     "fixed_all",
-    "All ways with three fixed layers",
+    "All methods with three fixed layers",
     ("fig:fixed_all",),
     "CIFAR-10",
     cells_of_three,

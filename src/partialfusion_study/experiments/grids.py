@@ -112,7 +112,7 @@ class Grid:
             f"{label} {fmean(fmean(self.accuracies(results, label, a, s)) for a, s in between):.2f} %"
             for label in self.methods
         )
-        return f"Mean over sizes and shares between the ends: {listed}."
+        return f"Mean over all sizes and over shares strictly between 0 and 1: {listed}."
 
     def reference(self, results: Results) -> Table:
         """The networks alone."""

@@ -49,14 +49,15 @@ def report(scale: Scale, results: Results) -> Report:
     }
     listed = {what: ", ".join(f"{a:g}" for a in found) or "none" for what, found in better.items()}
     finding = (
-        f"λ = 0.5 is above 0.1 before fine-tuning at alpha {listed['before']}; after it at alpha {listed['after']}."
+        f"λ = 0.5 is better than λ = 0.1 at alpha {listed['before']} before fine-tuning, and at alpha "
+        f"{listed['after']} after it."
     )
     table = tuning.table(
-        "lambda", "ResNet-18 on split CIFAR-10, accuracy (%)", rows, tuning.note(results, "79.8 / 76.7")
+        "lambda", "ResNet-18 on split CIFAR-10, accuracy (%)", rows, tuning.note(results, "79.8 and 76.7")
     )
     text = (
-        f"{setting(scale, tuning.pairs)} λ is the share of model A here: with λ = 0.1 the ensemble of the paper has "
-        "79.1 %, near B alone."
+        f"{setting(scale, tuning.pairs)} Here λ is the share of model A: with λ = 0.1, the paper's ensemble has "
+        "79.1 %, close to B alone."
     )
     return Report(finding, text, (table,))
 

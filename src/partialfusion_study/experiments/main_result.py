@@ -64,12 +64,12 @@ def report(scale: Scale, results: Results) -> Report:
     table = Table("numbers", "At equal shares", ("", "value"), rows)
     low, mid, top = (fmean(grid.accuracies(results, "partial OT fusion", a, 0.5)) for a in grid.alphas)
     finding = (
-        f"At {ratio.mean:.2f}× one model's parameters, partial fusion has {mid:.2f} % between OT fusion's {low:.2f} % "
-        f"and the ensemble's {top:.2f} % (equal shares)."
+        f"At {ratio.mean:.2f}× the parameters of one model, partial fusion reaches {mid:.2f} %, between OT fusion with "
+        f"{low:.2f} % and the ensemble with {top:.2f} % (equal shares)."
     )
     text = (
-        f"{setting(scale, grid.pairs)} Best share of B for partial fusion on test images: {best:g} (only reported). "
-        "The networks that are pruned alone saw all of MNIST."
+        f"{setting(scale, grid.pairs)} The best share of B for partial fusion on the test images is {best:g}, which "
+        "is only reported. The networks that are pruned alone were trained on all of MNIST."
     )
     return Report(finding, text, (figure, table, single.figure(results), single.table(results)))
 

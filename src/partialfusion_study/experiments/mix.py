@@ -73,19 +73,19 @@ class Choice:
     def choices(self, results: Results) -> Table:
         rows: list[Row] = []
         for count in self.labelled:
-            for what, label in (("share", "share of B"), ("alike", "mixes that score alike (%)")):
+            for what, label in (("share", "share of B"), ("alike", "mixes within two standard errors of the best (%)")):
                 values = [Value.of(self.found(results, a, count, what)) for a in self.sizes]
                 rows.append((f"{count:,} images: {label}", *values))
         columns = ("", *(f"α = {a:g}" for a in self.sizes))
-        return Table(f"{self.name}-choices", f"{self.title}: what was chosen", columns, tuple(rows))
+        return Table(f"{self.name}-choices", f"{self.title}: the chosen shares", columns, tuple(rows))
 
     def finding(self, results: Results) -> str:
         most = self.labelled[-1]
         gain = fmean(fmean(self.found(results, a, most)) - fmean(self.equal(results, a)) for a in self.sizes)
         left = fmean(fmean(self.best(results, a)) - fmean(self.found(results, a, most)) for a in self.sizes)
         return (
-            f"{self.title}: {gain:+.2f} points against equal shares with {most:,} images, {-left:+.2f} against the "
-            "best on the test images"
+            f"{self.title}: with {most:,} images, {gain:+.2f} points relative to equal shares and {-left:+.2f} "
+            "relative to the best share on the test images"
         )
 
 
@@ -104,10 +104,10 @@ def cells(scale: Scale) -> list[Cell]:
 def report(scale: Scale, results: Results) -> Report:
     found = choices(scale)
     text = (
-        f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Partial OT on weights. The "
-        "labelled images are training images for MNIST, which the networks have seen in part, and held-out ones for "
-        "CIFAR-10. The last row of each table takes the best share for every pair by its test accuracy, on a grid of "
-        "shares: what a perfect choice on that grid would give."
+        f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Partial OT matches by "
+        "weights. The labelled images of MNIST are training images, some of which the networks have seen; those of "
+        "CIFAR-10 are held out. The last row of each table takes, for every pair, the share with the best test "
+        "accuracy on a grid: the result of a perfect choice on that grid."
     )
     tables = [table for choice in found for table in (choice.table(results), choice.choices(results))]
     return Report("; ".join(choice.finding(results) for choice in found) + ".", text, tuple(tables))

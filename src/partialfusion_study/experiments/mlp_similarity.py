@@ -30,10 +30,10 @@ def pairs(scale: Scale) -> list[Pair]:
 FULL = full("mlp_full", "Similarity of channels: MLPs on MNIST", "MNIST", pairs, "post", (ALL, NEAR, DIFFERENCE))
 SUMMARY = summary(
     "mlp_summary",
-    "Nearest channels within and across: MLPs on MNIST",
+    "Nearest channels within and across networks: MLPs on MNIST",
     "MNIST",
     pairs,
     "post",
     tuple(row[:3] for row in ALL),
 )
-HISTOGRAMS = histograms("mlp_histograms", "Distances of channels: MLPs on MNIST", "MNIST", pairs, "post")
+HISTOGRAMS = histograms("mlp_histograms", "Distances between channels: MLPs on MNIST", "MNIST", pairs, "post")

@@ -57,7 +57,11 @@ def example_report(scale: Scale, results: Results) -> Report:
     columns = ("", "counted", "paper's best case", "paper's worst case", "whole network, counted")
     table = Table("example", "Parameters at α = 0.5, relative to one model", columns, tuple(rows))
     listed = ", ".join(f"{row[0]} {row[1].mean:.3f}" for row in rows if isinstance(row[1], Value))
-    return Report(f"Counted between hidden layers: {listed}.", setting(scale, mnist_pairs(True, scale)), (table,))
+    return Report(
+        f"Parameters between hidden layers, relative to one model: {listed}.",
+        setting(scale, mnist_pairs(True, scale)),
+        (table,),
+    )
 
 
 def sizes(scale: Scale) -> tuple[float, ...]:
@@ -83,8 +87,8 @@ def bounds_report(scale: Scale, results: Results) -> Report:
             rows.append((f"{label}, {words}", *(f"{bounds(label, a)[which]:.3f}" for a in sizes(scale))))
     columns = ("", *(f"α = {a:g}" for a in sizes(scale)))
     note = (
-        "Means over the two layers between hidden ones. Rows named best and worst case are the paper's formulas; whole "
-        "channels are counted, so both can round."
+        "Means over the two weights between hidden layers. Best and worst case are the paper's formulas; only whole "
+        "channels exist, so counts may differ from them by rounding."
     )
     table = Table(
         "counted", "Non-zero parameters between hidden layers, relative to one model", columns, tuple(rows), note
@@ -94,7 +98,7 @@ def bounds_report(scale: Scale, results: Results) -> Report:
         for label in METHODS
     )
     figure = Figure("parameters", "Parameters between hidden layers", (Panel("", "α", "relative to one model", lines),))
-    finding = f"{sum(inside)} of {len(inside)} counted networks lie within the paper's bounds (to two hundredths)."
+    finding = f"{sum(inside)} of {len(inside)} networks are within the paper's bounds (up to 0.02)."
     return Report(finding, setting(scale, mnist_pairs(True, scale)), (table, figure))
 
 

@@ -63,9 +63,9 @@ class Pruning:
             (label, *(Value.of(self.accuracies(results, label, k), digits=1) for k in self.sizes))
             for label in self.methods
         )
-        columns = ("left", *(f"{k:g}" for k in self.sizes))
+        columns = ("kept", *(f"{k:g}" for k in self.sizes))
         whole = Value.of(self.whole(results))
-        note = f"The networks as they were: {whole.mean:.2f} %."
+        note = f"The networks before pruning: {whole.mean:.2f} %."
         return Table("pruned", "One network pruned, accuracy (%)", columns, rows, note)
 
 
@@ -85,7 +85,7 @@ def report(scale: Scale, results: Results) -> Report:
         f"{label} {fmean(pruning.accuracies(results, label, middle)):.1f} %" for label in pruning.methods
     )
     return Report(
-        f"With {middle:g} of the channels left: {listed}.",
+        f"With {middle:g} of the channels kept: {listed}.",
         f"{setting(scale, vgg_pairs(scale))} Each network of the pairs is pruned alone.",
         (pruning.figure(results), pruning.table(results)),
     )

@@ -29,8 +29,8 @@ def cells(scale: Scale) -> list[Cell]:
 def report(scale: Scale, results: Results) -> Report:
     parts, findings = [], []
     for name, title, tuning, paper, alone in (
-        ("mlp", "MLP on split MNIST", mlps(scale), MLP, "94.4 fine-tuned"),
-        ("resnet", "ResNet-18 on split CIFAR-10", resnets(scale), RESNET, "86.8 fine-tuned"),
+        ("mlp", "MLP on split MNIST", mlps(scale), MLP, "94.4 after fine-tuning"),
+        ("resnet", "ResNet-18 on split CIFAR-10", resnets(scale), RESNET, "86.8 after fine-tuning"),
     ):
         rows = [
             tuning.row(results, "random widening", "random", "after", paper=paper["random"]),
@@ -43,7 +43,7 @@ def report(scale: Scale, results: Results) -> Report:
             a for k, a in enumerate(tuning.alphas) if _mean(rows[2][k + 1]) > max(_mean(r[k + 1]) for r in rows[:2])
         ]
         findings.append(
-            f"{title}: fusion is above both baselines at alpha {', '.join(f'{a:g}' for a in above) or 'none'}"
+            f"{title}: fusion is better than both baselines at alpha {', '.join(f'{a:g}' for a in above) or 'none'}"
         )
     text = " ".join(setting(scale, tuning.pairs) for tuning in (mlps(scale), resnets(scale)))
     return Report("; ".join(findings) + ".", text, tuple(parts))

@@ -19,7 +19,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 def report(scale: Scale, results: Results) -> Report:
     parts, findings = [], []
-    blocks = (("mlp", mlps(scale), MLP, "93.8 / 87.8"), ("resnet", resnets(scale), RESNET, "79.8 / 76.7"))
+    blocks = (("mlp", mlps(scale), MLP, "93.8 and 87.8"), ("resnet", resnets(scale), RESNET, "79.8 and 76.7"))
     for name, tuning, paper, parents in blocks:
         rows = [
             tuning.row(results, "fused", "fusion", "before", paper=paper["before"]),

@@ -125,11 +125,12 @@ def setting(scale: Scale, pairs: Sequence[Pair], *, widths: Sequence[int] = ()) 
     optimiser = "Adam" if training.adam else "SGD"
     schedule = "" if training.schedule == "constant" else f", {training.schedule} schedule"
     network = {"mlp": "MLPs with three hidden layers", "vgg11": "VGG-11", "resnet18": "ResNet-18"}[recipe.network]
-    epoch = "The epoch is chosen on held-out training images." if recipe.select else "The last epoch is taken."
+    epoch = "The best epoch on held-out training images is used." if recipe.select else "The last epoch is used."
+    many = len(pairs) > 1
     what = (
-        f"{len(pairs)} pair{'s' * (len(pairs) > 1)} of {network}{width} on {data}; {optimiser} at "
-        f"{training.rate:g}{schedule}, {training.epochs} epochs in batches of {training.batch}. {epoch} "
-        "Nothing is chosen on test images. Numbers are means over the pairs ± standard deviations, on "
+        f"{len(pairs)} pair{'s' * many} of {network}{width} on {data}, trained with {optimiser} (learning rate "
+        f"{training.rate:g}{schedule}) for {training.epochs} epochs in batches of {training.batch}. {epoch} "
+        f"Nothing is selected on test images. Numbers are {'means ± standard deviations over the pairs, ' * many}on "
         f"{'the first few' if scale == 'quick' else 'all 10,000'} test images."
     )
     return f"{what} {_reduced(scale, recipe.subset.data)}".strip()
@@ -140,8 +141,8 @@ def _reduced(scale: Scale, data: str) -> str:
         return "**Quick settings: the numbers mean nothing.**"
     if scale == "usual" and data == "cifar10":
         return (
-            "**Reduced scale**: the paper trains networks of width 64 for 200 to 300 epochs. Numbers of the paper "
-            "stand beside ours for the shape of the curves, not for their height. 250 images of each class are held "
-            "out from all trainings; what serves as unlabelled data or for fine-tuning is drawn from them."
+            "**Reduced scale**: the paper trains networks of width 64 for 200 to 300 epochs. Compare the shapes of the "
+            "curves with the paper's, not their heights. 250 images of each class are held out from all "
+            "training; unlabelled data and images for fine-tuning are drawn from them."
         )
     return ""

@@ -68,7 +68,7 @@ def full(
         )
         smaller = fmean(a / b for x, y in zip(apart, everyone, strict=True) for a, b in zip(x[:4], y[:4], strict=True))
         finding = (
-            f"Without the 20 % most isolated channels nearest distances are {100 * smaller:.0f} % smaller on average."
+            f"Without the 20 % most isolated channels, nearest distances are {100 * smaller:.0f} % smaller on average."
         )
         return Report(finding, _text(scale, pairs(scale), site), parts)
 
@@ -110,18 +110,16 @@ def histograms(name: str, title: str, data: str, pairs: Callable[[Scale], list[P
     def report(scale: Scale, results: Results) -> Report:
         layers = results(cell(pairs(scale)[0], site, scale))["layers"]
         figures = tuple(
-            Figure(
-                what, f"{words} of every channel", tuple(_histogram(layer, what, k) for k, layer in enumerate(layers))
-            )
+            Figure(what, words, tuple(_histogram(layer, what, k) for k, layer in enumerate(layers)))
             for what, words in (
-                ("nearest", "Distance to the nearest channel"),
-                ("mean", "Mean distance to all channels"),
+                ("nearest", "Distance of every channel to the nearest one"),
+                ("mean", "Mean distance of every channel to all others"),
             )
         )
         spreads = [_tail(layer["nearest_a_to_b"]) for layer in layers]
         finding = (
-            f"By layer, the most isolated tenth of A's channels is at least {min(spreads):.1f} to {max(spreads):.1f} "
-            "times as far from the nearest of the other network as the median channel."
+            f"Depending on the layer, the most isolated tenth of A's channels is at least {min(spreads):.1f} to "
+            f"{max(spreads):.1f} times as far from the nearest channel of B as the median channel is."
         )
         return Report(finding, _text(scale, pairs(scale), site), figures)
 
@@ -158,9 +156,10 @@ def _pattern(found: Sequence[float]) -> str:
 def _text(scale: Scale, pairs: Sequence[Pair], site: Site) -> str:
     where = "before" if site == "pre" else "after"
     return (
-        f"{setting(scale, pairs[:1])} Euclidean distances of activation vectors on 1,000 training images, taken "
-        f"{where} the activation function (and pooling, where there is some); of convolutions, divided by the root of "
-        "the number of positions (the paper does not say on which scale its are). One pair, as in the paper."
+        f"{setting(scale, pairs[:1])} Distances are Euclidean, between activation vectors on 1,000 training images, "
+        f"taken {where} the activation function (and pooling, where there is any). Distances of convolution channels "
+        "are divided by the square root of the number of positions; the paper does not state its scale. One pair is "
+        "measured, as in the paper."
     )
 
 

@@ -44,10 +44,10 @@ def report(scale: Scale, results: Results) -> Report:
         findings.append(f"{title}: " + ", ".join(f"{label} {mean:.2f} %" for label, mean in means.items()))
     text = (
         f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Clustering with exchange at "
-        "equal shares on 1,000 training images; none of these networks has batch norms. *Pre* is before the activation "
-        "function, *post* after it; *both* adds weights to the activations."
+        "equal shares on 1,000 training images; none of these networks has batch norm. *Pre* is before the activation "
+        "function, *post* after it; *both* combines activations and weights."
     )
-    return Report("Means over sizes. " + "; ".join(findings) + ".", text, tuple(tables))
+    return Report("Means over the sizes. " + "; ".join(findings) + ".", text, tuple(tables))
 
 
-EXPERIMENT = Experiment("site", "What clustering looks at (ours)", (), "MNIST, CIFAR-10", cells, report)
+EXPERIMENT = Experiment("site", "Features for clustering (ours)", (), "MNIST, CIFAR-10", cells, report)

@@ -64,10 +64,10 @@ class Tuning:
     def note(self, results: Results, paper: str) -> str:
         found = [results(cell) for cell in self.parents()]
         a, b = (Value.of(f[name] for f in found) for name in ("a", "b"))
-        optimiser = f"{'Adam' if self.training.adam else 'SGD'} at {self.training.rate:g}"
-        how = f"{self.training.epochs} epochs of {optimiser} on {self.images} images"
-        alone = f"Model A / B alone: {a.mean:.2f} / {b.mean:.2f} % (paper: {paper})."
-        return f"{alone} Fine-tuning: {how}; the last epoch counts."
+        alone = f"Models A and B alone: {a.mean:.2f} and {b.mean:.2f} % (paper: {paper})."
+        optimiser = f"{'Adam' if self.training.adam else 'SGD'} (learning rate {self.training.rate:g})"
+        how = f"{self.training.epochs} epochs with {optimiser} on {self.images} images"
+        return f"{alone} Fine-tuning takes {how}; the last epoch is used."
 
     def table(self, name: str, title: str, rows: Sequence[tuple[str | Value, ...]], note: str) -> Table:
         return Table(name, title, ("", *(f"α = {a:g}" for a in self.alphas)), tuple(rows), note)

@@ -41,10 +41,12 @@ FULL = full(
 )
 SUMMARY = summary(
     "vgg_summary",
-    "Nearest channels within and across: VGG-11 on CIFAR-10",
+    "Nearest channels within and across networks: VGG-11 on CIFAR-10",
     "CIFAR-10",
     vgg_pairs,
     "post",
     tuple(row[:3] for row in ALL),
 )
-HISTOGRAMS = histograms("vgg_histograms", "Distances of channels: VGG-11 on CIFAR-10", "CIFAR-10", vgg_pairs, "post")
+HISTOGRAMS = histograms(
+    "vgg_histograms", "Distances between channels: VGG-11 on CIFAR-10", "CIFAR-10", vgg_pairs, "post"
+)

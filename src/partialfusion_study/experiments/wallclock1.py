@@ -35,14 +35,15 @@ def report(scale: Scale, results: Results) -> Report:
         names = ("milliseconds", "ensemble", "dense", "blocks")
         values = [Value.of([found[name]], paper=p) for name, p in zip(names, paper, strict=True)]
         rows.append((str(clock.width), *values, "2.25", "1.75"))
-    columns = ("width", "single (ms)", "ensemble", "with zeros", "in blocks", "FLOPs with zeros", "FLOPs in blocks")
+    columns = ("width", "single (ms)", "ensemble", "dense form", "block form", "FLOPs, dense form", "FLOPs, block form")
     text = (
-        "MLPs with three hidden layers, alpha = 0.5, batches of 64, medians of calls made in turns; times are relative "
-        "to one network. The paper measured on an RTX A6000 GPU; ours are of the processor named in the results. "
-        "At the usual scale widths up to 8,000; the last two need more memory than two fused networks leave."
+        "MLPs with three hidden layers, alpha = 0.5, batches of 64. Times are medians of interleaved calls, relative "
+        "to one network. The paper measured on an RTX A6000 GPU, we on the CPU named below. The paper's two largest "
+        "widths, which need more memory, are left out except at the full scale."
     )
     last = results(clocks(scale)[-1])
-    ratios = ", ".join(f"{name} {last[name]:.2f}×" for name in ("blocks", "dense", "ensemble"))
+    forms = {"blocks": "block form", "dense": "dense form", "ensemble": "ensemble"}
+    ratios = ", ".join(f"{words} {last[name]:.2f}×" for name, words in forms.items())
     finding = f"At width {clocks(scale)[-1].width}, relative to one network: {ratios}."
     return Report(finding, text, (Table("times", "Time relative to one network", columns, tuple(rows)),))
 

@@ -41,7 +41,9 @@ def report(scale: Scale, results: Results) -> Report:
         for a in grid.alphas
         if a < 1
     ]
-    finding = f"ZipIt minus clustering at equal shares: {min(gaps):+.2f} to {max(gaps):+.2f} points over the sizes."
+    finding = (
+        f"ZipIt minus clustering at equal shares: {min(gaps):+.2f} to {max(gaps):+.2f} points, depending on the size."
+    )
     table = grid.table(results, "equal", "Accuracy (%) at equal shares")
     return Report(finding, setting(scale, grid.pairs), (*figures, table))
 

@@ -93,9 +93,9 @@ def legend(content: Table) -> str:
         seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         sentences.append(f"Mean ± standard deviation over {seeds} seeds.")
     if _is_stacked(content):
-        sentences.append("Below our numbers stand the paper's and the differences, ours minus the paper's.")
+        sentences.append("The lines below our numbers give the paper's and the differences (ours minus the paper's).")
     elif any(map(_has_paper, values)):
-        sentences.append("In brackets stand the paper's numbers and the differences, ours minus the paper's.")
+        sentences.append("The paper's numbers and the differences (ours minus the paper's) are in brackets.")
     return " ".join(sentences)
 
 
