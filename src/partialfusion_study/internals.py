@@ -1,4 +1,4 @@
-"""The library's internals that the study needs, for want of a public way; every other import is of public names."""
+"""Internals of the library that the study needs and that have no public equivalent; all other imports are public."""
 
 # Types of the settings of pf.Cluster and pf.Magnitude.
 from partialfusion.fusing.methods import Importance as Importance

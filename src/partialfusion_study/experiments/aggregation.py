@@ -60,8 +60,8 @@ def _finding(grid: Grid, results: Results) -> str:
     steps = sum(b >= a for a, b in pairwise(rising))
     return (
         f"At the size of one model and equal shares, {first} reaches {at_zero[first]:.2f} % and the ensemble "
-        f"{top:.2f} %; the best method is {best} with {at_zero[best]:.2f} %. The accuracy of {first} rises with alpha in {steps} of "
-        f"{len(rising) - 1} steps. {grid.overall(results)}"
+        f"{top:.2f} %; the best method is {best} with {at_zero[best]:.2f} %. The accuracy of {first} rises with alpha "
+        f"in {steps} of {len(rising) - 1} steps. {grid.overall(results)}"
     )
 
 
