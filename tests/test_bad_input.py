@@ -196,7 +196,7 @@ def test_batches_too_small_for_statistics() -> None:
 
 def test_a_blueprint_of_another_model() -> None:
     blueprint = pf.trace(mlp(14), X)
-    refused(pf.MismatchError, "blueprint is of another model: 0.weight has shape", pair(), X, blueprint=blueprint)
+    refused(pf.MismatchError, "blueprint belongs to another model: 0.weight has shape", pair(), X, blueprint=blueprint)
 
 
 def test_trace_refuses_the_same() -> None:

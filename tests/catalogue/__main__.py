@@ -18,30 +18,30 @@ from .models import NAMES, build, images, randomise, representative
 PAGE = Path(__file__).parents[2] / "docs" / "catalogue.md"
 INTRODUCTION = """# torchvision's classification models
 
-Made by `make catalogue`: {version}, {cores} processes of one thread, {minutes:.0f} minutes. Times are of one
-busy core, and a trace exports the model twice, once widened, for its check.
+Written by `make catalogue`: {version}, {cores} processes of one thread, {minutes:.0f} minutes. Times are those of one busy core; a
+trace exports the model twice, the second time widened, for its check.
 
-All {count} models are traced, the convolutional ones on the meta device; {traced} of {count} have a rule for every
-operation they use, and the widened model traces to the same spaces. Checks on numbers run on the smallest member of
-each family, with random weights, biases and batch-norm statistics, on images of 64×64 (Inception 96, MaxViT 224). Every
-number is the largest deviation of the logits relative to the largest logit:
+All {count} models are traced, the convolutional ones on the meta device. In {traced} of {count} every operation has a rule, and the
+widened model traces to the same spaces. Numerical checks run on the smallest member of each family, with random
+weights, biases and batch-norm statistics, on images of 64×64 (Inception 96, MaxViT 224). Every number is the largest
+deviation of the logits relative to the largest logit:
 
-- *reordered*: the channels of every space that is not rigid in a random order;
-- *itself*: fused with itself at alpha = 0.25 and shares 0.3 and 0.7, greedy alignment;
-- *twin*: fused with a reordered twin at alpha = 0;
-- *ensemble*: alpha = 1 against the mean of the logits, wherever no parameter can only be averaged; where the network
-  ends in a non-linearity the mix comes before it, and the gap to the mean of the logits is shown, not judged;
-- *halved*: a random half of every elastic space, at least two units, runs and has the predicted number of parameters;
-  the ratio to the whole;
-- *use*: the network fused with itself at alpha = 0.25 trains one step, its state dict loads into a copy, it compiles
+- *reordered*: the channels of every space that is not rigid are put in a random order;
+- *itself*: the network is fused with itself at alpha = 0.25 and shares 0.3 and 0.7, with greedy alignment;
+- *twin*: the network is fused with a reordered copy of itself at alpha = 0;
+- *ensemble*: alpha = 1 is compared with the mean of the logits, unless some parameters can only be averaged; where the
+  network ends in a non-linearity the models are mixed before it, and the difference is shown but not judged;
+- *halved*: a random half of every elastic space, at least two units, is kept; the result runs and has the predicted
+  number of parameters, shown relative to the whole network;
+- *use*: the network fused with itself at alpha = 0.25 trains for one step, its state dict loads into a copy, it compiles
   (`torch.compile`, backend `aot_eager`), and its ONNX file gives the same logits in onnxruntime.
 
-*Elastic parameters* is the share of the parameters with an axis in an elastic space. GoogLeNet and Inception are built
-without the heads that only training uses.
+*Elastic parameters* is the fraction of the parameters with an axis in an elastic space. GoogLeNet and Inception are
+built without their auxiliary heads, which are used only in training.
 
-Models of more than 100 million parameters that have to hold numbers to be traced are traced without the check; their
-family's smallest member has it. Two random ResNet-50 fuse in {resnet50:.0f} s on two threads at alpha = 0.4 with weight
-features and the fixed point, tracing apart.
+Models of more than 100 million parameters that cannot be traced on the meta device are traced without the check; the
+smallest member of their family is checked. Fusing two random ResNet-50 takes {resnet50:.0f} s on two threads at alpha = 0.4 with
+weight features and fixed-point alignment, without tracing.
 """
 
 
@@ -103,7 +103,7 @@ def _models(rows: list[Row]) -> str:
 
 def _numbers(rows: list[Row]) -> str:
     names = ("reordered", "itself", "twin", "ensemble", "halved", "use")
-    lines = ["## Checks on numbers", "", f"| model | trace with checks | {' | '.join(names)} |", "| --- " * 8 + "|"]
+    lines = ["## Numerical checks", "", f"| model | trace with checks | {' | '.join(names)} |", "| --- " * 8 + "|"]
     for r in rows:
         lines.append(f"| {r.name} | {r.seconds:.1f} s | {' | '.join(r.checks.get(n, r.unknown) for n in names)} |")
     return "\n".join(lines)

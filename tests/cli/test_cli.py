@@ -68,7 +68,12 @@ def test_three_models(folder: Path) -> None:
 
 def test_unequal_widths(folder: Path) -> None:
     args = ("fuse", SMALL, "a.safetensors", "large.safetensors", "--input", "2,6", "--out", "f.safetensors")
-    fails(run(*args), "large.safetensors is of another model", "(12, 6) in the file and (8, 6) in the model", "factory")
+    fails(
+        run(*args),
+        "large.safetensors does not fit",
+        "(12, 6) in the file and (8, 6) in the model",
+        "factory",
+    )
     assert not Path("f.safetensors").exists()
     assert run(*args, "--factory", LARGE, "--alpha", "0").exit_code == 0
     assert load_state("f.safetensors")["0.weight"].shape == (12, 6)
@@ -242,7 +247,7 @@ def test_bad_checkpoints(folder: Path) -> None:
         "short.pt": "truncated",
         "nothing.pt": "is empty",
         "whole.pt": "is refused",
-        "other.safetensors": "of another model than Sequential",
+        "other.safetensors": "does not fit Sequential",
         "missing.pt": "no such file",
         "nan.pt": "0.bias (8,) holds 8 NaN or infinite values",
     }.items():

@@ -139,9 +139,9 @@ def test_wrong_factory(ready: Path, command: str, factory: str, message: str) ->
 @pytest.mark.parametrize("command", COMMANDS)
 def test_mismatched_models(ready: Path, command: str) -> None:
     """A factory of another network; for several models, one file of another network too."""
-    refuses(ready, call(command, (SMALL, CONV)), "of another model")
+    refuses(ready, call(command, (SMALL, CONV)), "does not fit")
     if command in ("fuse", "run", "refit", "frontier"):
-        refuses(ready, call(command, ("b.pt", "conv.pt")), "conv.pt is of another model than Sequential")
+        refuses(ready, call(command, ("b.pt", "conv.pt")), "conv.pt does not fit Sequential")
     if command in ("fuse", "frontier"):
         words = call(command, (SMALL, CONV), ("a.safetensors", "conv.pt"))
         refuses(ready, (*words, "--factory", SMALL), "models[0] is of another architecture")

@@ -97,10 +97,13 @@ def test_convert_json(fused: dict[str, Tensor]) -> None:
         ((SMALL, "f.safetensors", "--form", "sparse", "--out", "d.pt"), "form='sparse' is not known"),
         ((SMALL, "f.safetensors", "--form", "blocks", "--out", "d.pt"), "blocks are stored as .safetensors"),
         ((SMALL, "a.safetensors", "--form", "blocks", "--out", "d.safetensors"), "give that file as --plan"),
-        ((SMALL, "a.safetensors", "--plan", "f.safetensors", "--out", "d.pt"), "a.safetensors is of another model"),
+        (
+            (SMALL, "a.safetensors", "--plan", "f.safetensors", "--out", "d.pt"),
+            "a.safetensors does not fit",
+        ),
         ((SMALL, "f.safetensors", "--out", "d.onnx"), "give --input"),
         ((SMALL, "f.safetensors", "--input", "2,7", "--out", "d.onnx"), "cannot be exported"),
-        ((CONV, "f.safetensors", "--out", "d.pt"), "is of another model"),
+        ((CONV, "f.safetensors", "--out", "d.pt"), "does not fit"),
         (("nets:none", "f.safetensors", "--out", "d.pt"), "no module 'nets'"),
     ],
 )
@@ -134,7 +137,7 @@ def test_bad_benches(fused: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) 
     fails(run("bench", "nets:none", "--input", "2,6"), "no module 'nets'")
     fails(run("bench", SMALL, "none.safetensors", "--input", "2,6"), "no such file")
     fails(run("bench", SMALL, "a.safetensors", "--input", "2,6"), "not of a saved fusion")
-    fails(run("bench", CONV, "f.safetensors", "--input", "1,3,8,8"), "is of another model")
+    fails(run("bench", CONV, "f.safetensors", "--input", "1,3,8,8"), "does not fit")
     fails(run("bench", SMALL, "f.safetensors", "--alpha", "0.5", "--input", "2,6"), "leave one of them out")
     fails(run("bench", SMALL, "--input", "2,7"), "does not run on the example inputs")
     fails(run("bench", SMALL, "--input", "2,6", "--alpha", "2"), "out of range")
@@ -142,5 +145,5 @@ def test_bad_benches(fused: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) 
     def stop(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparing, "in_turns", stop)
+    monkeypatch.setattr(comparing, "interleaved_times", stop)
     fails(run("bench", SMALL, "--input", "2,6"), "interrupted", code=130)

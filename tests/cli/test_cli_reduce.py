@@ -73,7 +73,7 @@ def test_prune_json_and_half_precision(folder: Path) -> None:
 def test_bad_prunings(folder: Path, options: tuple[str, ...], message: str) -> None:
     before = sorted(os.listdir())
     fails(run(*PRUNE, *(() if "--out" in options else ("--out", "s.safetensors")), *options), message)
-    fails(run("prune", SMALL, "large.safetensors", "--input", "2,6", "--out", "s.pt"), "is of another model")
+    fails(run("prune", SMALL, "large.safetensors", "--input", "2,6", "--out", "s.pt"), "does not fit")
     assert sorted(os.listdir()) == before
 
 
@@ -97,11 +97,11 @@ def test_bad_refits(data: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     head, tail = REFIT[:2], (*REFIT[5:], "--out", "r.safetensors")
     fails(run(*head, "f.safetensors", "a.safetensors", *tail), "made of 2 model(s) and 1 are given")
     fails(run(*head, "f.safetensors", "b.pt", "a.safetensors", *tail), "it is number 1")
-    fails(run(*head, "f.safetensors", "a.safetensors", "c.safetensors", *tail), "its weights are others")
+    fails(run(*head, "f.safetensors", "a.safetensors", "c.safetensors", *tail), "its weights differ")
     fails(run(*head, "none.safetensors", "a.safetensors", "b.pt", *tail), "no such file")
     fails(run(*head, "a.safetensors", "a.safetensors", "b.pt", *tail), "not of a saved fusion")
     fails(run(*head, "f.pt", "a.safetensors", "b.pt", *tail), "f.pt")
-    fails(run("refit", LARGE, *REFIT[2:], "--out", "r.safetensors"), "is of another model")
+    fails(run("refit", LARGE, *REFIT[2:], "--out", "r.safetensors"), "does not fit")
     fails(run(*REFIT, "--out", "f.safetensors"), "is an input")
     fails(run(*REFIT, "--ridge", "0", "--out", "r.safetensors"), "ridge")
     fails(run(*REFIT[:-1], "none.npy", "--out", "r.safetensors"), "none.npy: there is no such file")

@@ -217,7 +217,7 @@ def test_dry_run_does_nothing(folder: Path) -> None:
         (TWO.replace("f.safetensors", "nowhere/f.pt"), 7, "nowhere/f.pt cannot be written"),
         (TWO.replace("f.safetensors", "f.txt"), 7, "f.txt cannot be written: its name must end in"),
         (TWO.replace("output: f.safe", "output: a.safe"), 7, "a.safetensors is an input"),
-        (TWO.replace("b.pt", "large.safetensors"), 5, "large.safetensors is of another model"),
+        (TWO.replace("b.pt", "large.safetensors"), 5, "large.safetensors does not fit"),
         (TWO.replace(SMALL, f"{MODULE}:medium"), 2, f"factory '{MODULE}:medium': {MODULE} has no 'medium'"),
         (TWO.replace(SMALL, "nets_nowhere:net"), 2, "there is no module 'nets_nowhere'"),
     ],

@@ -223,7 +223,7 @@ def test_of_another_model(tmp_path: Path) -> None:
     before = {n: t.clone() for n, t in model.state_dict().items()}
     other = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.Linear(8, 3))
     save_state(other, path := tmp_path / "deeper.pt")
-    message = refused("of another model than Sequential", load_into, model, path)
+    message = refused("does not fit Sequential", load_into, model, path)
     for part in ("deeper.pt", "5.weight (3, 8)", "4.weight (8, 8) in the file and (3, 8) in the model"):
         assert part in message
     save_state(nn.Sequential(nn.Linear(6, 8)), path := tmp_path / "short.safetensors")
@@ -320,7 +320,7 @@ def test_fused_file_loads_into_the_class(tmp_path: Path, suffix: str) -> None:
 
 def test_fused_file_of_another_class(tmp_path: Path) -> None:
     save_fusion(pf.fuse([mlp(), mlp()], torch.ones(1, 6)), path := tmp_path / "f.safetensors")
-    refused("of another model than Linear", load_fused, nn.Linear(6, 3), path)
+    refused("does not fit Linear", load_fused, nn.Linear(6, 3), path)
 
 
 def test_buffers_outside_the_file_stay(tmp_path: Path) -> None:

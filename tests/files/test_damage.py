@@ -180,7 +180,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_other_models(path: Path) -> None:
-    other = "is of another model than"
+    other = "does not fit"
     refused(path, f"{other} Sequential: it lacks: 8.weight", nn.Sequential(*mlp(), nn.Linear(5, 5)))
     refused(path, f"{other} Sequential: it also has: 7.weight", mlp()[:-1])
     refused(path, f"{other} ResNet", ZOO["resnet"].model(0))

@@ -67,7 +67,7 @@ def test_sources_must_be_those_of_the_file(tmp_path: Path) -> None:
     for models, message in (
         ([a], "made of 2 model"),
         ([b, a], r"models\[0\] is not number 0 .* it is number 1"),
-        ([a, net(seed=7)], r"models\[1\] is not number 1 .* its weights are others"),
+        ([a, net(seed=7)], r"models\[1\] is not number 1 .* its weights differ"),
     ):
         with pytest.raises(pf.MismatchError, match=message):
             pf.restore(path, models, X)

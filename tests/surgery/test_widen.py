@@ -215,7 +215,7 @@ def test_widths_out_of_range(widen: Widen) -> None:
     with pytest.raises(OptionError, match=r"6 channels for 7, but it is rigid \(output\): it keeps its 5"):
         widen(model, x, {"7": 6}, seed=0)
     assert identical(snapshot(model), widen(model, x, {"0": 12, "7": 5}, seed=0))
-    with pytest.raises(MismatchError, match="blueprint is of another model"):
+    with pytest.raises(MismatchError, match="blueprint belongs to another model"):
         widen(model, x, {"0": 30}, seed=0, blueprint=pf.trace(mlp(13), x))
     with pytest.raises(OptionError, match="noise=-1"):
         widen_net2net(model, x, {}, seed=0, noise=-1)

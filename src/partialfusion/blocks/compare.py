@@ -14,8 +14,7 @@ from ..core.modules import as_inputs, at_rest, to_device_of
 from ..core.text import table
 from .candidates import Fused
 from .convert import block_report, to_blocks
-from .timing import interleaved_times as in_turns
-from .timing import medians
+from .timing import interleaved_times, medians
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def compare(models: Sequence[nn.Module], fused: Fused, example_inputs: Any, *, s
         functions["ensemble"] = lambda: [model(*inputs) for model in models]
     functions |= {name: partial(model, *inputs) for name, model in forms.items()}
     with at_rest(*models, *forms.values()), torch.no_grad():
-        times = in_turns(functions, seconds=seconds, fewest=9, device=next(first.parameters()).device)
+        times = interleaved_times(functions, seconds=seconds, fewest=9, device=next(first.parameters()).device)
     middle = medians(times)
     wall, processor = middle["single"]
     sizes = {"single": _size(first), "ensemble": sum(map(_size, models)), **{n: _size(m) for n, m in forms.items()}}

@@ -114,7 +114,7 @@ def _check_names(model: nn.Module, layout: Mapping[str, Space]) -> None:
     missing = sorted({b.parameter for space in layout.values() for b in space.bindings if b.parameter not in known})
     if missing:
         raise MismatchError(
-            f"the plan is of another model than {type(model).__name__}, which has no {shorten(missing)}: pass the "
+            f"the plan does not fit {type(model).__name__}, which has no {shorten(missing)}: pass the "
             "fused model with its own plan"
         )
 

@@ -28,7 +28,7 @@ def conformed(models: Sequence[nn.Module], blueprint: Blueprint, inputs: tuple[A
     if last != dict(blueprint.shapes):
         name = next(n for n in {**last, **blueprint.shapes} if last.get(n) != blueprint.shapes.get(n))
         raise MismatchError(
-            f"the blueprint is of another model: {name} has shape {last.get(name)} in the last model and "
+            f"the blueprint belongs to another model: {name} has shape {last.get(name)} in the last model and "
             f"{blueprint.shapes.get(name)} in the blueprint; trace the last model"
         )
     found = []

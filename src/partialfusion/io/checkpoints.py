@@ -256,4 +256,4 @@ def _mismatch(
             "Name a factory that builds these widths (on the command line --factory for each model after the first), "
             "or load the file with pf.load if it is a saved fusion"
         )
-    return f"{path} is of another model than {model}: {reason}. {remedy}"
+    return f"{path} does not fit {model}: {reason}. {remedy}"

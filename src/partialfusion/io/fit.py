@@ -92,7 +92,7 @@ def check_kind(
     same_kind = _kind(found) == _kind(target)
     if not same_kind or (same_integers and not found.is_floating_point()):
         raise CheckpointError(
-            f"{path} is of another model: {name} {shape(found)} is {found.dtype} in the file and {target.dtype} in "
+            f"{path} does not fit the model: {name} {shape(found)} is {found.dtype} in the file and {target.dtype} in "
             f"the model; {remedy}"
         )
 

@@ -238,7 +238,7 @@ def _check_fits(stored: Stored, model: nn.Module, path: Path) -> None:
     )
     if found:
         raise CheckpointError(
-            f"{path} is of another model than {type(model).__name__}: {found}. Pass a {stored.model} as it was fused; "
+            f"{path} does not fit {type(model).__name__}: {found}. Pass a {stored.model} as it was fused; "
             "only the widths of elastic spaces may differ"
         )
 

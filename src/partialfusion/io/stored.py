@@ -83,7 +83,7 @@ def _check_sources(stored: Stored, models: Sequence[nn.Module], path: StrPath) -
     known = [s.sha256 for s in stored.sources]
     for k, (source, found) in enumerate(zip(stored.sources, hashes, strict=False)):
         if found != source.sha256:
-            reason = f"it is number {known.index(found)}" if found in known else "its weights are others"
+            reason = f"it is number {known.index(found)}" if found in known else "its weights differ"
             raise MismatchError(
                 f"models[{k}] is not number {k} of the models that {path} was made of ({source.model}): {reason}; pass "
                 "the models that were fused, in the same order"
@@ -97,7 +97,8 @@ def _check_spaces(plan: Plan, blueprints: Sequence[Blueprint], path: StrPath) ->
         name = min(plan.keys() ^ spaces.keys())
         where = "the file" if name in plan else "the model"
         raise MismatchError(
-            f"{path} is of another model: the space {name} is only in {where}; pass a model of the class that was fused"
+            f"{path} does not fit the model: the space {name} is only in {where}; pass a model of the class that was "
+            "fused"
         )
     if len(blueprints) < plan.models:
         return

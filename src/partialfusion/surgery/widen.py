@@ -122,7 +122,7 @@ def _widened(
     if blueprint is None:
         blueprint = verify(model, inputs, trace_labels(model, inputs), seed)
     elif {name: tuple(t.shape) for name, t in named_tensors(model).items()} != dict(blueprint.shapes):
-        raise MismatchError("the blueprint is of another model: trace the model that is to be widened")
+        raise MismatchError("the blueprint belongs to another model: trace the model that is to be widened")
     wanted = _widths(widths, blueprint)
     reductions = {}
     for space in blueprint:
