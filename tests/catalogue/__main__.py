@@ -18,11 +18,11 @@ from .models import NAMES, build, images, randomise, representative
 PAGE = Path(__file__).parents[2] / "docs" / "catalogue.md"
 INTRODUCTION = """# torchvision's classification models
 
-Written by `make catalogue`: {version}, {cores} processes of one thread, {minutes:.0f} minutes. Times are those of one busy core; a
-trace exports the model twice, the second time widened, for its check.
+Written by `make catalogue`: {version}, {cores} processes of one thread, {minutes:.0f} minutes. Times are those of one
+busy core; a trace exports the model twice, the second time widened, for its check.
 
-All {count} models are traced, the convolutional ones on the meta device. In {traced} of {count} every operation has a rule, and the
-widened model traces to the same spaces. Numerical checks run on the smallest member of each family, with random
+All {count} models are traced, the convolutional ones on the meta device. In {traced} of {count} every operation has a
+rule, and the widened model traces to the same spaces. Numerical checks run on the smallest member of each family, with random
 weights, biases and batch-norm statistics, on images of 64×64 (Inception 96, MaxViT 224). Every number is the largest
 deviation of the logits relative to the largest logit:
 
@@ -33,15 +33,15 @@ deviation of the logits relative to the largest logit:
   network ends in a non-linearity the models are mixed before it, and the difference is shown but not judged;
 - *halved*: a random half of every elastic space, at least two units, is kept; the result runs and has the predicted
   number of parameters, shown relative to the whole network;
-- *use*: the network fused with itself at alpha = 0.25 trains for one step, its state dict loads into a copy, it compiles
-  (`torch.compile`, backend `aot_eager`), and its ONNX file gives the same logits in onnxruntime.
+- *use*: the network fused with itself at alpha = 0.25 trains for one step, its state dict loads into a copy, it
+  compiles (`torch.compile`, backend `aot_eager`), and its ONNX file gives the same logits in onnxruntime.
 
 *Elastic parameters* is the fraction of the parameters with an axis in an elastic space. GoogLeNet and Inception are
 built without their auxiliary heads, which are used only in training.
 
 Models of more than 100 million parameters that cannot be traced on the meta device are traced without the check; the
-smallest member of their family is checked. Fusing two random ResNet-50 takes {resnet50:.0f} s on two threads at alpha = 0.4 with
-weight features and fixed-point alignment, without tracing.
+smallest member of their family is checked. Fusing two random ResNet-50 takes {resnet50:.0f} s on two threads at
+alpha = 0.4 with weight features and fixed-point alignment, without tracing.
 """
 
 
