@@ -1,9 +1,5 @@
 """Internals of the library that the study needs and that have no public equivalent; all other imports are public."""
 
-# Types of the settings of pf.Cluster and pf.Magnitude.
-from partialfusion.fusing.methods import Importance as Importance
-from partialfusion.fusing.methods import Solver as Solver
-
 # A fusion of channel i with channel i at any alpha: timing needs its shapes, and a matching of the 16,000 channels of
 # the widest networks would take far longer than the timing. `pf.fuse(method="average")` isolates no channels.
 from partialfusion.kernels import Coupling as Coupling

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 import partialfusion as pf
-from partialfusion.core.literals import Align, Features, MethodName, Site
+from partialfusion.core.literals import Align, Features, Importance, MethodName, Site, Solver
 
 from .data import DataName, normalised
-from .internals import Importance, Solver
 from .samples import sample
 
 

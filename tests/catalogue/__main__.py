@@ -22,8 +22,8 @@ Written by `make catalogue`: {version}, {cores} processes of one thread, {minute
 busy core; a trace exports the model twice, the second time widened, for its check.
 
 All {count} models are traced, the convolutional ones on the meta device. In {traced} of {count} every operation has a
-rule, and the widened model traces to the same spaces. Numerical checks run on the smallest member of each family, with random
-weights, biases and batch-norm statistics, on images of 64×64 (Inception 96, MaxViT 224). Every number is the largest
+rule, and the widened model traces to the same spaces. Numerical checks run on the smallest member of each family, with
+random weights, biases and batch-norm statistics, on images of 64×64 (Inception 96, MaxViT 224). Every number is the largest
 deviation of the logits relative to the largest logit:
 
 - *reordered*: the channels of every space that is not rigid are put in a random order;

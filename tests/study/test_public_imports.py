@@ -28,7 +28,6 @@ MODULES = {
 }
 NAMES = {*pf.__all__, "__version__"}
 UNAVOIDABLE = {
-    "partialfusion.fusing.methods": {"Importance", "Solver"},
     "partialfusion.kernels": {"Coupling", "merge"},
     "partialfusion.surgery": {"apply"},
 }

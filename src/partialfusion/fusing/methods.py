@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 
 from ..core.arrays import Floats, Ints
-from ..core.literals import Site
+from ..core.literals import Importance, Site, Solver
 from ..errors import OptionError
 from ..features import UnionSpace
 from ..kernels import Choice
 from ..solvers import Clustering, cluster, coupling, lloyd, stochastic_ward, ward, zip_pairs
 
-Solver = Literal["exchange", "ward", "stochastic-ward", "lloyd"]
-Importance = Literal["incoming", "outgoing", "activation"]
-SOLVERS = ("exchange", "ward", "stochastic-ward", "lloyd")
+SOLVERS: tuple[str, ...] = get_args(Solver)
 RESTARTS = {"stochastic-ward": 1000, "lloyd": 10}
-IMPORTANCE = ("incoming", "outgoing", "activation")
+IMPORTANCE: tuple[str, ...] = get_args(Importance)
 
 
 @dataclass(frozen=True)
