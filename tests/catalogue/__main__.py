@@ -23,8 +23,8 @@ busy core; a trace exports the model twice, the second time widened, for its che
 
 All {count} models are traced, the convolutional ones on the meta device. In {traced} of {count} every operation has a
 rule, and the widened model traces to the same spaces. Numerical checks run on the smallest member of each family, with
-random weights, biases and batch-norm statistics, on images of 64×64 (Inception 96, MaxViT 224). Every number is the largest
-deviation of the logits relative to the largest logit:
+random weights, biases and batch-norm statistics, on images of 64×64 (Inception 96, MaxViT 224). Every number is the
+largest deviation of the logits relative to the largest logit:
 
 - *reordered*: the channels of every space that is not rigid are put in a random order;
 - *itself*: the network is fused with itself at alpha = 0.25 and shares 0.3 and 0.7, with greedy alignment;
