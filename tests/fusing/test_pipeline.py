@@ -67,6 +67,15 @@ def test_a_space_that_does_not_follow_is_demoted_and_the_others_stay_matched(
             np.testing.assert_allclose(one.write_matrix(), other.write_matrix())
 
 
+def test_a_space_of_one_model_that_does_not_follow_keeps_its_channels() -> None:
+    model, x = pair()[0], torch.randn(32, 6)
+    result = pf.prune(model, x, keep=0.5, data=[x], check=False)
+    assert [s.kind for s in result.blueprint] == ["permutable", "elastic", "rigid"]
+    assert [result.plan[s].width for s in ("first", "second")] == [4, 5]
+    with torch.no_grad():
+        assert torch.equal(result.model.first(x), model.first(x))
+
+
 def test_all_alphas_start_from_one_full_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
     from partialfusion.fusing.align import aligner
 

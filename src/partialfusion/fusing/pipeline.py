@@ -96,6 +96,7 @@ class Pipeline:
         self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs)
         self._aligners: dict[object, Aligner] = {}
         self._pruners: dict[object, UnionPruner] = {}
+        self._warned: set[str] = set()
 
     def reporting_to(self, progress: ProgressCallback) -> Pipeline:
         """The same pipeline, with all that it knows, that reports to somebody else."""
@@ -187,7 +188,7 @@ class Pipeline:
                 demoted = self._demote(error, recipe.seed)
             alignments = self.aligner(recipe).align(dict.fromkeys(self.sources.names("elastic"), 0.0))
             couplings = {s: [a.couplings[s] for a in alignments] for s in demoted}
-            costs = {s: sum(a.costs.get(s, 0.0) for a in alignments) for s in demoted}
+            costs = {s: sum((a.costs.get(s, 0.0) for a in alignments), 0.0) for s in demoted}
             template = template.with_couplings(couplings, costs)
 
     def _demote(self, error: ResizeError, seed: int) -> list[str]:
@@ -203,10 +204,11 @@ class Pipeline:
         return changed
 
     def _warn_of_unseen(self, recipe: Recipe) -> None:
-        """Nobody should believe that activations were compared where none were seen."""
-        unseen = self._unseen(recipe)
+        """Nobody should believe that activations were compared where none were seen; one warning for each space."""
+        unseen = [space for space in self._unseen(recipe) if space not in self._warned]
         if unseen:
             log.warning("no activations were seen of %s: matched by weights instead", shorten(unseen))
+        self._warned.update(unseen)
 
     def _unseen(self, recipe: Recipe) -> list[str]:
         pruner = self._pruner(recipe)

@@ -43,13 +43,15 @@ class PlanTemplate:
         return Plan({space: self._reduction(space, mix) for space in self.widths}, mix, self.convention)
 
     def with_couplings(self, couplings: Mapping[str, Sequence[Coupling]], costs: Mapping[str, float]) -> PlanTemplate:
-        """The template with some spaces coupled anew, whatever decided them before; all others stay as they are."""
-        return replace(
-            self,
-            couplings={**self.couplings, **couplings},
-            choices={s: c for s, c in self.choices.items() if s not in couplings},
-            costs={**self.costs, **costs},
-        )
+        """The template with some spaces coupled anew, whatever decided them before; all others stay as they are.
+
+        A single model has nothing to couple: there, the spaces keep all their channels.
+        """
+        choices = {s: c for s, c in self.choices.items() if s not in couplings}
+        for space in couplings if len(self.mix) == 1 else ():
+            width = self.widths[space][0]
+            choices[space] = Choice.of_labels(np.arange(width), np.ones(width))
+        return replace(self, couplings={**self.couplings, **couplings}, choices=choices, costs={**self.costs, **costs})
 
     def _reduction(self, space: str, mix: Mix) -> Reduction:
         couplings, widths, choice = self.couplings[space], self.widths[space], self.choices.get(space)

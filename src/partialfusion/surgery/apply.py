@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..blueprint import Blueprint, Space, trace_labels
+from ..blueprint import Blueprint, RuleError, Space, trace_labels
 from ..core.modules import named_tensors
 from ..core.text import shorten
 from ..errors import TraceError, VerificationError
@@ -104,6 +104,8 @@ def layout_of(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: tuple[
         return dict(blueprint.by_name)
     try:
         traced = trace_labels(model, inputs)
+    except RuleError:
+        raise
     except TraceError as error:
         raise ResizeError(changed, str(error), exact=False) from error
     found = matching_spaces(blueprint, traced)
