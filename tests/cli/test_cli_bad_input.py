@@ -187,7 +187,7 @@ def test_demo_and_study_that_cannot_write(ready: Path) -> None:
         (("demo", "--page", "nowhere/p.html"), "create it first"),
         (("demo", "--page", "p.txt"), "must end in .html"),
         (("demo", "--save", "x.npy"), "cannot create the folder x.npy"),
-        (("study", "run", "params_p", "--quick", "--workers", "0", "--results", "x.npy"), "cannot be made a folder"),
+        (("study", "run", "params_p", "--quick", "--workers", "0", "--results", "x.npy"), "cannot be created"),
     ):
         refuses(ready, (*words, "--data", str(data)) if words[0] == "study" else words, message)
 

@@ -141,12 +141,12 @@ def test_allocation_is_close_to_the_best_there_is():
         smallest = structure.sizes({n: p.supports[0] for n, p in paths.items()})
         largest = structure.sizes({n: p.supports[-1] for n, p in paths.items()})
         limits = Sizes((smallest.params + largest.params) / 2, np.inf, np.inf)
-        shares = allocate(paths, structure, limits)
+        sizes = allocate(paths, structure, limits)
 
         def loss(at, paths=paths):
             return sum(paths[n].losses[k] for n, k in zip(names, at, strict=True))
 
-        found = tuple(paths[n].shares.index(shares[n]) for n in names)
+        found = tuple(paths[n].fractions.index(sizes[n]) for n in names)
         fitting = [
             at
             for at in itertools.product(range(9), repeat=2)

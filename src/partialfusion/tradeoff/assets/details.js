@@ -48,7 +48,7 @@ function drawBars(holder, legend, detail, chosen, choose) {
     const parts = partsOf(space).filter((part) => part.count);
     const made = [space.combined > space.fused ? `${space.combined} made of several` : "", space.deleted ? `${space.deleted} deleted` : ""].filter(Boolean);
     const summary = [...parts.map((part) => `${part.count} ${part.name}`), ...made].join(", ");
-    const row = element("button", { class: "bar", type: "button", "aria-pressed": space.name === chosen, title: `${space.name}: ${summary}`, "aria-label": `${space.name}: ${space.after} channels, ${told}` });
+    const row = element("button", { class: "bar", type: "button", "aria-pressed": space.name === chosen, title: `${space.name}: ${summary}`, "aria-label": `${space.name}: ${space.after} channels, ${summary}` });
     const track = element("span", { class: "track" });
     track.append(...parts.map((part) => element("i", { style: `width:${(100 * part.count) / widest}%;background:${part.colour}` })));
     row.append(element("span", { class: "name" }, space.name), track, element("span", { class: "total" }, whole(space.after)));
