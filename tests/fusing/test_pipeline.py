@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -102,3 +103,31 @@ def test_a_budget_fits_and_matches_at_the_sizes_it_found() -> None:
     again = pf.fuse(models, x, alpha=result.recipe.alpha, data=[x])
     for one, other in zip(result.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("features", ["activations", "weights", "both"])
+def test_all_alphas_of_a_frontier_are_solved_in_one_run(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call for each space that is free, whatever the number of alphas; and the fusions are those of `fuse`."""
+    separate = sys.modules["partialfusion.fusing.align.separate"]  # the package has a function of this name
+
+    calls: list[Any] = []
+    original = separate.couplings
+    torch.manual_seed(0)
+    models = [nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)) for _ in range(2)]
+    x, alphas = torch.randn(16, 6), (0.25, 0.5, 0.75)
+    blueprint = pf.trace(models[-1], x)
+    outputs: list[Tensor] = []
+
+    def evaluate(model: nn.Module) -> float:
+        outputs.append(model(x))
+        return 0.0
+
+    monkeypatch.setattr(separate, "couplings", lambda cost, *a, **o: calls.append(cost) or original(cost, *a, **o))
+    options = {"features": features, "data": [x]}
+    pf.frontier(models, x, evaluate=evaluate, alphas=alphas, blueprint=blueprint, progress=False, **options)
+    starts = 2 if features == "both" else 0  # the search with nothing isolated starts from the activations
+    assert len(calls) == 2 + starts
+    monkeypatch.undo()
+    for alpha, output in zip(alphas, outputs[3:], strict=True):
+        alone = pf.fuse(models, x, alpha=alpha, blueprint=blueprint, **options)
+        assert torch.allclose(alone.model(x), output, atol=1e-6)

@@ -82,6 +82,7 @@ class Pipeline:
         progress: called with what is being done and the fraction that is done.
         check: verify that alpha=1 is the ensemble.
         needs: what the recipes will ask of the activations; what is not announced costs another pass over the data.
+        alphas: isolated fractions of the recipes; those that are announced are solved together.
     """
 
     models: Sequence[nn.Module]
@@ -91,9 +92,10 @@ class Pipeline:
     progress: ProgressCallback
     check: bool
     needs: set[Need] = field(default_factory=set)
+    alphas: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs)
+        self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs, self.alphas)
         self._aligners: dict[object, Aligner] = {}
         self._pruners: dict[object, UnionPruner] = {}
         self._warned: set[str] = set()

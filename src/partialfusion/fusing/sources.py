@@ -27,6 +27,7 @@ class Sources:
         inputs: example inputs, to trace models of other widths.
         batches: unlabelled data.
         needs: what will be asked of the activations.
+        alphas: isolated fractions that models will be aligned at; sizes that are announced are solved together.
     """
 
     def __init__(
@@ -36,11 +37,13 @@ class Sources:
         inputs: tuple[Any, ...],
         batches: Batches | None,
         needs: Iterable[Need] = (),
+        alphas: Iterable[float] = (),
     ) -> None:
         self.models = tuple(models)
         self.blueprints = tuple(conformed(models, blueprint, inputs))
         self.inputs, self.batches = inputs, batches
         self.needs = set(needs)
+        self.alphas = sorted({0.0 if alpha == 1.0 else alpha for alpha in alphas})
         self._activations: Activations | None = None
 
     @property

@@ -109,7 +109,8 @@ def frontier(
         if blueprint is None:
             report("tracing", 0.0)
             blueprint = traced(models[-1], inputs, check=check, seed=seed)
-        pipeline = Pipeline(models, inputs, blueprint, batches, report, check, needs)
+        sizes = [alpha for config in configs for alpha in config.alphas if alpha is not None]
+        pipeline = Pipeline(models, inputs, blueprint, batches, report, check, needs, sizes)
         run = _Run(pipeline, scorer, SimilarityReader(pipeline.sources) if details else None)
         complete = run.measure(called, shares, list(combinations(configs, shares)))
     return Frontier(tuple(run.points), called, scorer.name, complete)

@@ -4,6 +4,6 @@ from .aligner import Aligner
 from .alignment import Alignment, Problem
 from .fixed_point import fixed_point, refine
 from .greedy import greedy
-from .separate import separate
+from .separate import FixedCosts, separate
 
-__all__ = ["Aligner", "Alignment", "Problem", "fixed_point", "greedy", "refine", "separate"]
+__all__ = ["Aligner", "Alignment", "FixedCosts", "Problem", "fixed_point", "greedy", "refine", "separate"]

@@ -17,7 +17,7 @@ from ..sources import Sources
 from .alignment import Alignment, Problem
 from .fixed_point import fixed_point, refine
 from .greedy import greedy
-from .separate import separate
+from .separate import FixedCosts, separate
 
 
 class Aligner:
@@ -93,7 +93,7 @@ class Aligner:
         self.sources.require_numbers()
         *others, last = self.sources.traced
         return [
-            PairAligner(source, last, widths, self._measured(k), self.recipe)
+            PairAligner(source, last, widths, self._measured(k), self.recipe, tuple(self.sources.alphas))
             for k, (source, widths) in enumerate(zip(others, self._widths, strict=True))
         ]
 
@@ -119,6 +119,7 @@ class PairAligner:
         widths: space → channels of both.
         measured: space → (n × m) cost by activations, for the spaces that were seen.
         recipe: features, method, align and convention.
+        alphas: isolated fractions that many spaces will be aligned at.
     """
 
     ours: TracedModel
@@ -126,6 +127,7 @@ class PairAligner:
     widths: Mapping[str, tuple[int, int]]
     measured: Mapping[str, Floats]
     recipe: Recipe
+    alphas: tuple[float, ...] = ()
 
     def align(self, free: Mapping[str, float]) -> Alignment:
         """Align the free spaces, space → isolated fraction."""
@@ -134,13 +136,15 @@ class PairAligner:
         problem = self._problem(free)
         if self.recipe.align == "greedy":
             return greedy(problem)
-        whole, found = self._full(tuple(free))
-        return refine(problem, whole, found) if problem.is_partial() else found
+        full, costs = self._full(tuple(free))
+        return refine(problem, full, costs) if problem.is_partial() else full
 
     def full_costs(self, free: Sequence[str], spaces: Sequence[str]) -> dict[str, Floats]:
         """Cost matrices of some spaces at the alignment of all free ones with nothing isolated."""
         if self.recipe.features == "activations" and all(s in self.measured for s in spaces):
             return {s: self.measured[s] for s in spaces}
+        if self.recipe.features != "activations" and self.recipe.align != "greedy":
+            return {s: self._full(tuple(free))[1].costs[s] for s in spaces}
         nothing = dict.fromkeys(free, 0.0)
         return {s: cost for s, cost in self.costs_at(self.align(nothing).couplings, free).items() if s in spaces}
 
@@ -155,20 +159,26 @@ class PairAligner:
             return {s: problem.cost(s, matched) for s in free}
         return {s: self.measured[s] if s in self.measured else problem.cost(s, matched) for s in free}
 
-    def _full(self, free: tuple[str, ...]) -> tuple[Problem, Alignment]:
-        """The alignment with nothing isolated, which every other one starts from."""
+    def _full(self, free: tuple[str, ...]) -> tuple[Alignment, FixedCosts]:
+        """The alignment with nothing isolated, which every other one starts from, and what each space costs there."""
         if free not in self._known:
             problem = self._problem(dict.fromkeys(free, 0.0))
-            self._known[free] = problem, fixed_point(problem)
+            found = fixed_point(problem)
+            costs = {s: problem.cost(s, found.couplings) for s in free}
+            self._known[free] = found, FixedCosts(costs, self.alphas, problem.split)
         return self._known[free]
 
     @cached_property
-    def _known(self) -> dict[tuple[str, ...], tuple[Problem, Alignment]]:
+    def _known(self) -> dict[tuple[str, ...], tuple[Alignment, FixedCosts]]:
         return {}
+
+    @cached_property
+    def _by_measure(self) -> FixedCosts:
+        return FixedCosts(self.measured, self.alphas, self.recipe.convention == "mass")
 
     def _by_activations(self, free: Mapping[str, float]) -> Alignment:
         """Spaces whose activations are not seen are aligned by their weights, given the others."""
-        found = separate(replace(self._outline(free), fixed_costs=self.measured))
+        found = separate(self._outline(free), self._by_measure)
         unseen = {s: a for s, a in free.items() if s not in found.costs}
         if not unseen:
             return found

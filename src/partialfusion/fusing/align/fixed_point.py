@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...kernels import Coupling
 from .alignment import Alignment, Problem, matched_cost
 from .greedy import greedy
-from .separate import separate
+from .separate import FixedCosts, separate
 
 MAX_SWEEPS = 100
 # A solve counts as a change only where it gains this fraction of a random matching's cost: far more than rounding, and
@@ -27,26 +27,26 @@ def fixed_point(problem: Problem, *, known: Mapping[str, Coupling] | None = None
         problem: what to align.
         known: couplings of spaces that are not free.
     """
-    measured = separate(problem).couplings if problem.fixed_costs else {}
+    fixed = FixedCosts(problem.fixed_costs, split=problem.split)
+    measured = separate(problem, fixed).couplings if problem.fixed_costs else {}
     rest = {s: a for s, a in problem.alphas.items() if s not in measured}
     start = greedy(replace(problem, alphas=rest), {**measured, **(known or {})})
     return _descend(problem, start.couplings)
 
 
-def refine(problem: Problem, full: Problem, found: Alignment) -> Alignment:
+def refine(problem: Problem, full: Alignment, costs: FixedCosts) -> Alignment:
     """The alignment of a partial fusion, from that of full fusion on.
 
     Args:
         problem: what to align.
-        full: the same problem with nothing isolated.
-        found: its alignment.
+        full: the alignment of the same problem with nothing isolated.
+        costs: the cost of every free space at that alignment.
     """
-    start = dict(found.couplings)
+    start = dict(full.couplings)
     for step in problem.steps():
-        solved = problem.solve(step, [full.cost(s, found.couplings) for s in step])
-        start.update(zip(step, solved, strict=True))
+        start.update(zip(step, costs.solve(problem, step), strict=True))
     final = _descend(problem, start)
-    return replace(final, sweeps=found.sweeps + final.sweeps)
+    return replace(final, sweeps=full.sweeps + final.sweeps)
 
 
 def _descend(problem: Problem, start: Mapping[str, Coupling]) -> Alignment:

@@ -1,20 +1,56 @@
-"""Alignment of spaces whose costs do not depend on each other: one solve each."""
+"""Alignment of spaces whose costs do not depend on each other."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
 import numpy as np
 
+from ...core.arrays import Floats
+from ...kernels import Coupling
+from ...solvers import couplings
 from .alignment import Alignment, Problem, matched_cost
 
 
-def separate(problem: Problem) -> Alignment:
+@dataclass(frozen=True)
+class FixedCosts:
+    """Costs of some spaces, and the couplings they give; all sizes of a space that are expected are solved in one run.
+
+    Attributes:
+        costs: space → (n × m) cost.
+        alphas: isolated fractions that will be asked for; others are solved when they are.
+        split: leave channels of unequal widths fused in part.
+    """
+
+    costs: Mapping[str, Floats]
+    alphas: Sequence[float] = ()
+    split: bool = False
+    _known: dict[tuple[str, float], Coupling] = field(default_factory=dict)
+
+    def couple(self, space: str, alpha: float) -> Coupling:
+        """The cheapest coupling of a space that leaves the fraction alpha isolated."""
+        if (space, alpha) not in self._known:
+            wanted = sorted({alpha, *self.alphas})
+            found = couplings(self.costs[space], wanted, split=self.split)
+            self._known.update({(space, a): c for a, c in zip(wanted, found, strict=True)})
+        return self._known[space, alpha]
+
+    def solve(self, problem: Problem, step: Sequence[str]) -> list[Coupling]:
+        """The cheapest couplings of the spaces of one step of a problem; those without a cost go by the others."""
+        if step[0] in problem.blocks:
+            return problem.solve(step, [self.costs.get(s, np.zeros(problem.widths[s])) for s in step])
+        return [self.couple(s, problem.matched_alpha(s)) for s in step]
+
+
+def separate(problem: Problem, fixed: FixedCosts) -> Alignment:
     """Couple every space by its own fixed cost; spaces without one, and bundles without any, are left out."""
-    couplings = {s: c for s, c in problem.identity().items() if s not in problem.alphas}
+    found = {s: c for s, c in problem.identity().items() if s not in problem.alphas}
     costs = {}
     for step in problem.steps():
-        if any(space in problem.fixed_costs for space in step):
-            found = [problem.fixed_costs.get(space, np.zeros(problem.widths[space])) for space in step]
-            for space, cost, coupling in zip(step, found, problem.solve(step, found), strict=True):
-                couplings[space] = coupling
-                costs[space] = matched_cost(cost, coupling)
-    return Alignment(couplings, costs)
+        if any(space in fixed.costs for space in step):
+            for space, coupling in zip(step, fixed.solve(problem, step), strict=True):
+                found[space] = coupling
+                cost = fixed.costs.get(space)
+                costs[space] = 0.0 if cost is None else matched_cost(cost, coupling)
+    return Alignment(found, costs)
