@@ -74,7 +74,7 @@ def test_another_architecture() -> None:
     other = nn.Sequential(*list(mlp())[:-2], nn.Linear(12, 12), nn.GELU(), nn.Linear(12, 5))
     refused(
         pf.MismatchError,
-        r"models\[0\] is of another architecture.*lacks 7\.weight \(5, 12\)",
+        r"models\[0\] has a different architecture.*lacks 7\.weight \(5, 12\)",
         [nn.Sequential(*list(mlp())[:-1]), pair()[1]],
         X,
     )

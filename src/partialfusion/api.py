@@ -209,8 +209,8 @@ def refit(
     """Fit the layers of a fused or pruned model to what its sources compute, without labels.
 
     Layer by layer, by ridge least squares from the model's own inputs to the sources' pre-activations, held to the
-    weights it has. Zero blocks stay zero, norm statistics are measured anew. A few hundred to some thousand inputs like
-    those the models were trained on are enough.
+    weights it has. Zero blocks stay zero, norm statistics are measured again. A few hundred to some thousand inputs
+    like those the models were trained on are enough.
 
     Args:
         result: what `fuse` or `prune` returned; it stays as it is.

@@ -144,7 +144,7 @@ def test_mismatched_models(ready: Path, command: str) -> None:
         refuses(ready, call(command, ("b.pt", "conv.pt")), "conv.pt does not fit Sequential")
     if command in ("fuse", "frontier"):
         words = call(command, (SMALL, CONV), ("a.safetensors", "conv.pt"))
-        refuses(ready, (*words, "--factory", SMALL), "models[0] is of another architecture")
+        refuses(ready, (*words, "--factory", SMALL), "models[0] has a different architecture")
 
 
 @pytest.mark.parametrize("command", WRITING)

@@ -172,7 +172,7 @@ def test_nothing_that_could_be_fused_is_a_failure(labelled: Labelled) -> None:
         (("--evaluate", f"{MODULE}:"), "name a function that takes a model"),
         (("--evaluate", f"{MODULE}:broken"), "failed on a Sequential: RuntimeError: no luck"),
         (("--evaluate", f"{MODULE}:leaves"), "failed on a Sequential: SystemExit"),
-        (("--evaluate", f"{MODULE}:words"), "evaluate gave a str, not a number"),
+        (("--evaluate", f"{MODULE}:words"), "evaluate returned a str, neither a number"),
     ],
 )  # fmt: skip
 def test_bad_options(labelled: Labelled, options: tuple[str, ...], message: str) -> None:

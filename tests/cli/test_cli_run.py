@@ -238,7 +238,7 @@ def test_all_errors_are_reported_at_once(folder: Path) -> None:
 def test_mismatched_models(folder: Path) -> None:
     save_state(build(CONV), "conv.pt")
     text = TWO.replace("- checkpoint: a.safetensors", f"- checkpoint: conv.pt\n    factory: {CONV}")
-    fails(recipe(text), "error: r.yaml:4: models[0] is of another architecture")
+    fails(recipe(text), "error: r.yaml:4: models[0] has a different architecture")
 
 
 def test_no_recipe(folder: Path) -> None:

@@ -258,7 +258,7 @@ def test_labels_of_positions_count_one_by_one(models: list[nn.Module]) -> None:
         ({"evaluate": []}, "no labelled batch"),
         ({"evaluate": [torch.zeros(4, 10)]}, "pass \\(input, label\\) batches"),
         ({"evaluate": [(torch.zeros(4, 10), torch.zeros(4, 5))]}, "labels of shape"),
-        ({"evaluate": lambda model: "good"}, "not a number"),
+        ({"evaluate": lambda model: "good"}, "neither a number"),
         ({"evaluate": lambda model: 1 / 0}, "evaluate failed on model A: ZeroDivisionError"),
         ({"alphas": (0.2, 1.5)}, "1.5 is not a number"),
         ({"alphas": ()}, "one or more numbers"),

@@ -10,4 +10,4 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 # Masses that differ by less than this fraction of a channel's mass are equal: network simplex leaves rounding errors.
-DUST = 1e-9
+MASS_TOLERANCE = 1e-9

@@ -51,7 +51,7 @@ def _same_names(shapes: Mapping[str, tuple[int, ...]], blueprint: Blueprint, k: 
         differences = [f"it lacks {missing[0]} {blueprint.shapes[missing[0]]}"] if missing else []
         differences += [f"it has {extra[0]} {shapes[extra[0]]}, which the last model lacks"] if extra else []
         raise MismatchError(
-            f"models[{k}] is of another architecture than the last model: {' and '.join(differences)} "
+            f"models[{k}] has a different architecture from the last model: {' and '.join(differences)} "
             f"({len(missing)} parameters missing, {len(extra)} more). "
             "Fusing needs the same modules under the same names."
         )

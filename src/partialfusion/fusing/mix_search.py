@@ -55,8 +55,8 @@ def _check_order(score: Score, first: Score) -> None:
     """Mixes are compared sample by sample, which takes the same samples in the same order."""
     if score.order != first.order:
         raise DataError(
-            "the labels of evaluate come in another order, or are others, every time: pass batches that stay the same, "
-            "such as a loader with shuffle=False"
+            "the labels of evaluate differ from one pass to the next: pass batches in a fixed order, such as a "
+            "loader with shuffle=False"
         )
 
 

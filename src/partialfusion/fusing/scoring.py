@@ -66,7 +66,7 @@ class Scorer:
             found = self.measure(model)
         score = found if isinstance(found, Score) else score_of(found)
         if not math.isfinite(score.value):
-            raise OptionError(f"evaluate gave {score.value}, not a finite number")
+            raise OptionError(f"evaluate returned {score.value}, which is not finite")
         return score
 
 
@@ -79,7 +79,7 @@ def score_of(found: Any) -> Score:
         return Score(float(found))
     except (TypeError, ValueError, RuntimeError):
         raise OptionError(
-            f"evaluate gave a {type(found).__name__}, not a number nor a tensor of one number for each sample"
+            f"evaluate returned a {type(found).__name__}, neither a number nor a tensor of one number per sample"
         ) from None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..core.arrays import DUST, Floats, Ints
+from ..core.arrays import MASS_TOLERANCE, Floats, Ints
 from ..core.literals import Convention
 from .pair import KernelPair
 from .reduction import Reduction
@@ -45,7 +45,7 @@ class Choice:
     @classmethod
     def of_coupling(cls, plan: Floats, cost: float = 0.0) -> Choice:
         """All channels are transported onto k targets: (n × k) masses."""
-        source, target = np.nonzero(plan > DUST * plan.max())
+        source, target = np.nonzero(plan > MASS_TOLERANCE * plan.max())
         return cls(target, source, plan[source, target], plan.shape[1], cost)
 
     def scaled(self, by: Floats) -> Choice:

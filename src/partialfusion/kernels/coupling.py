@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..core.arrays import DUST, Bools, Floats, Ints
+from ..core.arrays import MASS_TOLERANCE, Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,6 @@ class Coupling:
 
 
 def _cleaned(fraction: Floats) -> Floats:
-    fraction[fraction < DUST] = 0.0
-    fraction[fraction > 1.0 - DUST] = 1.0
+    fraction[fraction < MASS_TOLERANCE] = 0.0
+    fraction[fraction > 1.0 - MASS_TOLERANCE] = 1.0
     return fraction

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.arrays import DUST, Floats, Ints
+from ..core.arrays import MASS_TOLERANCE, Floats, Ints
 from ..kernels.coupling import Coupling
 from .assignment import Matching, assignment, partial_assignments
 from .transport import coupling, partial_coupling
@@ -130,7 +130,7 @@ def _others(index: Ints, n: int) -> Ints:
 def _heaviest(fused: Floats, cost: Floats, k: int) -> np.ndarray:
     """(n,) the k rows with most coupled mass; among equals those that are coupled more cheaply."""
     mass = fused.sum(1)
-    price = (fused * cost).sum(1) / np.maximum(mass, DUST)
+    price = (fused * cost).sum(1) / np.maximum(mass, MASS_TOLERANCE)
     chosen = np.zeros(len(mass), bool)
     chosen[np.lexsort((price, -np.round(mass * len(mass), 9)))[:k]] = True
     return chosen
@@ -140,7 +140,7 @@ def _rest(cost: Floats, a: Floats, b: Floats) -> Floats:
     """The cheapest coupling of all of a, of which channels may be zero, with masses in proportion to b."""
     plan = np.zeros(cost.shape)
     rows, cols = np.flatnonzero(a > 0), np.flatnonzero(b > 0)
-    if len(rows) and len(cols) and a.sum() > DUST:
+    if len(rows) and len(cols) and a.sum() > MASS_TOLERANCE:
         block = np.ix_(rows, cols)
         plan[block] = coupling(cost[block], a[rows], b[cols] * (a.sum() / b.sum()))
     return plan
@@ -159,5 +159,5 @@ def _joined(fused: Floats, rest: Floats, a: Floats, b: Floats) -> Coupling:
 
 
 def _entries(plan: Floats) -> tuple[Ints, Ints, Floats]:
-    rows, cols = np.nonzero(plan > DUST / max(plan.shape))
+    rows, cols = np.nonzero(plan > MASS_TOLERANCE / max(plan.shape))
     return rows, cols, plan[rows, cols]

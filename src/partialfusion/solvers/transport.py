@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..core.arrays import DUST, Floats
+from ..core.arrays import MASS_TOLERANCE, Floats
 from ..errors import OptionError
 
 MAX_ITERATIONS = 10_000_000
@@ -28,17 +28,20 @@ def partial_coupling(cost: Floats, a: Floats, b: Floats, mass: float) -> Floats:
     equation for partial optimal transport, as one ordinary problem).
     """
     left_a, left_b = float(a.sum() - mass), float(b.sum() - mass)
-    dust = DUST * float(a.sum())
-    if mass < -dust or left_a < -dust or left_b < -dust:
+    tolerance = MASS_TOLERANCE * float(a.sum())
+    if mass < -tolerance or left_a < -tolerance or left_b < -tolerance:
         raise OptionError(f"cannot couple mass {mass} of the masses {a.sum()} and {b.sum()}")
-    if mass <= dust:
+    if mass <= tolerance:
         return np.zeros(cost.shape)
     n, m = cost.shape
     wide = np.zeros((n + 1, m + 1))
     wide[:n, :m] = cost
     wide[n, m] = 2 * np.abs(cost).max() + 1
     a, b = np.append(a, left_b), np.append(b, left_a)
-    rows, cols = np.flatnonzero(a > dust), np.flatnonzero(b > dust)  # the simplex stumbles over what weighs nothing
+    rows, cols = (
+        np.flatnonzero(a > tolerance),
+        np.flatnonzero(b > tolerance),
+    )  # the simplex stumbles over what weighs nothing
     plan = np.zeros(wide.shape)
     plan[np.ix_(rows, cols)] = coupling(wide[np.ix_(rows, cols)], a[rows], b[cols] * (a[rows].sum() / b[cols].sum()))
     return plan[:n, :m]

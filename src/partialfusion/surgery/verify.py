@@ -98,7 +98,7 @@ def _references(model: nn.Module, inputs: tuple[Any, ...], seed: int) -> list[Re
     found = [(inputs, run(model, inputs))]
     if not close(run(model, inputs, seed=1), found[0][1]):
         raise TraceError(
-            f"{type(model).__name__} gives other outputs each time it runs in evaluation mode; pass "
+            f"{type(model).__name__} gives different outputs each time it runs in evaluation mode; pass "
             "training=self.training to functional dropout, and draw nothing at random in forward"
         )
     for _ in range(2):

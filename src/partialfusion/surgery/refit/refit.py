@@ -90,7 +90,7 @@ def _warn_of_what_stays(steps: Sequence[Step], observed: LayerCalls, blueprint: 
     fresh = {s.norm for s in steps}
     left = [n.var for n in blueprint.norms if n.var not in fresh]
     if left:
-        log.warning("%s not measured anew: no norm module of PyTorch uses them in one way only", shorten(left))
+        log.warning("%s not measured again: no norm module of PyTorch uses them in one way only", shorten(left))
 
 
 def _equations(union: Union, steps: Sequence[Step], targets: Source, data: Data) -> dict[str, NormalEquations | None]:
