@@ -38,10 +38,8 @@ def partial_coupling(cost: Floats, a: Floats, b: Floats, mass: float) -> Floats:
     wide[:n, :m] = cost
     wide[n, m] = 2 * np.abs(cost).max() + 1
     a, b = np.append(a, left_b), np.append(b, left_a)
-    rows, cols = (
-        np.flatnonzero(a > tolerance),
-        np.flatnonzero(b > tolerance),
-    )  # the simplex stumbles over what weighs nothing
+    # the simplex fails on channels without mass
+    rows, cols = np.flatnonzero(a > tolerance), np.flatnonzero(b > tolerance)
     plan = np.zeros(wide.shape)
     plan[np.ix_(rows, cols)] = coupling(wide[np.ix_(rows, cols)], a[rows], b[cols] * (a[rows].sum() / b[cols].sum()))
     return plan[:n, :m]
