@@ -109,3 +109,44 @@ def test_norms_without_statistics_or_affine_parameters() -> None:
     models, x = [build(0), build(1)], torch.randn(5, 3, 8, 8)
     assert torch.allclose(pf.fuse(models, x, alpha=1.0).model(x), (models[0](x) + models[1](x)) / 2, atol=1e-5)
     assert torch.isfinite(pf.fuse(models, x, alpha=0.3, data=[x]).model(x)).all()
+
+
+class OwnNorm(nn.Module):
+    """Statistics and affine parameters that no module of PyTorch holds."""
+
+    def __init__(self, width: int, normalise: str) -> None:
+        super().__init__()
+        self.normalise = normalise
+        self.scale, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("var", torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.normalise == "functional":
+            return nn.functional.batch_norm(x, self.mean, self.var, self.scale, self.shift)
+        if self.normalise == "keywords":
+            return nn.functional.batch_norm(
+                x, running_mean=self.mean, running_var=self.var, eps=1e-5, weight=self.scale
+            )
+        return torch.batch_norm(x, self.scale, self.shift, self.mean, self.var, False, 0.1, 1e-5, False)
+
+
+@pytest.mark.parametrize("normalise", ["functional", "keywords", "torch"])
+def test_norms_of_the_users_own_are_measured_too(normalise: str, caplog: pytest.LogCaptureFixture) -> None:
+    """And nothing but their statistics changes, in whatever order the function takes its arguments."""
+
+    def build(seed: int) -> nn.Module:
+        layers = [nn.Conv2d(3, 6, 3), OwnNorm(6, normalise), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 36, 4)]
+        return randomised(nn.Sequential(*layers), seed)
+
+    models, x = [build(0), build(1)], torch.randn(16, 3, 8, 8)
+    options = {"alpha": 0.3, "features": "weights"}
+    measured = pf.fuse(models, x[:2], data=[x], **options).model
+    analytic = pf.fuse(models, x[:2], norm="analytic", **options).model
+    with torch.no_grad():
+        y = measured[0](x).movedim(1, -1).flatten(0, -2)
+    assert torch.allclose(measured[1].mean, y.mean(0), atol=1e-5)
+    assert torch.allclose(measured[1].var, y.var(0), rtol=1e-4)
+    for one, other in zip(measured.parameters(), analytic.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert "averaged, not measured" not in caplog.text

@@ -42,8 +42,15 @@ SYNONYMS = {"input": "x", "mat1": "x", "mat2": "weight", "other": "weight"}
 PRODUCTS = {"matmul", "mm", "bmm", "__matmul__", "__rmatmul__"}
 TRANSPOSES = {"t", "transpose", "permute", "swapaxes", "__get__"}  # the last is what x.T and x.mT are
 SLICES = {"chunk", "split", "tensor_split", "narrow", "__getitem__", "unbind"}
-NORMS = {"batch_norm", "instance_norm"}
-NORM_ARGUMENTS = ("x", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+# Functions that normalise by stored statistics → what their positional arguments are.
+FUNCTIONAL_NORM = ("x", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+TORCH_NORM = ("x", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps", "cudnn_enabled")
+NORMS: dict[Callable[..., Any], tuple[str, ...]] = {
+    F.batch_norm: FUNCTIONAL_NORM,
+    F.instance_norm: FUNCTIONAL_NORM,
+    torch.batch_norm: TORCH_NORM,
+    torch.instance_norm: TORCH_NORM,
+}
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ class Observer(TorchFunctionMode):
             with self:
                 return _step_by_step(func)(*args, **kwargs)
         operation = getattr(func, "__name__", "")
-        call = self._norm(operation, args, kwargs) if operation in NORMS else self._layer(operation, args, kwargs)
+        call = self._norm(func, args, kwargs) if func in NORMS else self._layer(operation, args, kwargs)
         if call is not None:
             self._uses[call.name] += 1
             self.before(call)
@@ -173,12 +180,11 @@ class Observer(TorchFunctionMode):
         tensors = (name,) if bias is None else (name, bias)
         return LayerCall("weight", operation, name, self._uses[name], x, weight, left, rows, given, tensors)
 
-    def _norm(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LayerCall | None:
+    def _norm(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> LayerCall | None:
         """A norm that runs on stored statistics of the model."""
-        given = dict(zip(NORM_ARGUMENTS, args, strict=False)) | {
-            {"input": "x", "use_input_stats": "training"}.get(k, k): v for k, v in kwargs.items()
-        }
-        x, name = given.pop("x", None), self._name(given.get("running_var"))
+        synonyms = {"input": "x", "use_input_stats": "training"}
+        given = dict(zip(NORMS[func], args, strict=False)) | {synonyms.get(k, k): v for k, v in kwargs.items()}
+        x, name, operation = given.pop("x", None), self._name(given.get("running_var")), func.__name__
         if name is None or given.get("training", operation == "instance_norm") or not isinstance(x, Tensor):
             return None
         tensors = tuple(n for value in given.values() if (n := self._name(value)) is not None)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy.sparse import coo_array
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..blueprint import Blueprint, Norm, Space
 from ..core.modules import evaluation_mode, named_tensors
@@ -64,8 +65,9 @@ class _Measuring(Observer):
             for statistic, start in (("running_mean", 0.0), ("running_var", 1.0)):
                 given[statistic].fill_(start)
         self.measured[call.name] += 1
+        normalise: Callable[..., Tensor] = F.batch_norm if call.operation == "batch_norm" else F.instance_norm
         tensors = (given.get(name) for name in ("running_mean", "running_var", "weight", "bias"))
-        return function(call.x, *tensors, True, 1.0 / self.measured[call.name], given.get("eps", 1e-5))
+        return normalise(call.x, *tensors, True, 1.0 / self.measured[call.name], given.get("eps", 1e-5))
 
 
 def analytic(result: SurgeryResult, models: Sequence[nn.Module], blueprints: Sequence[Blueprint]) -> None:
