@@ -195,3 +195,26 @@ def test_a_weight_used_twice_is_fitted_to_both_uses() -> None:
         goal = sum(m.shared(hidden(m)) for m in models).numpy() / 2
         expected = ridge_oracle(hidden(fused.model).numpy(), goal, merged, RIDGE, True)
     assert fused.model.shared.weight.detach().numpy() == pytest.approx(expected, abs=1e-8)
+
+
+class TransposedKernel(nn.Module):
+    """Stores the kernel of its first convolution with inputs before outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(3, 6, 3, 3) / 5)
+        self.last = nn.Conv2d(6, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(nn.functional.conv2d(x, self.kernel.transpose(0, 1)).relu()).mean((2, 3))
+
+
+def test_a_kernel_in_another_order_stays_as_merged(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    models, x = [TransposedKernel().eval() for _ in range(2)], torch.randn(32, 3, 8, 8)
+    plain = pf.fuse(models, x, alpha=0.0, data=[x])
+    fitted = pf.fuse(models, x, alpha=0.0, data=[x], refit=True)
+    assert plain.unseen == ()
+    assert torch.equal(plain.model.kernel, fitted.model.kernel)
+    assert not torch.equal(plain.model.last.weight, fitted.model.last.weight)
+    assert "kernel not refitted" in caplog.text

@@ -132,7 +132,7 @@ def geometry(call: LayerCall, observer: Observer) -> tuple[Layout, Window] | Non
     if bias is not None and (observer.bias(call) is None or bias.dim() != 1):
         return None
     if call.operation.startswith("conv"):
-        return _convolution(call)
+        return None if observer.is_transposed(call) else _convolution(call)
     if call.operation == "embedding" or weight.dim() > 2 or (call.left and call.x.dim() < 2):
         return None
     if given.keys() & {"alpha", "beta"}:
