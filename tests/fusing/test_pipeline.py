@@ -48,13 +48,14 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> list[A
     "options", [{}, {"budget": 1.3}, {"method": pf.Cluster("ward")}], ids=["alpha", "budget", "cluster"]
 )
 def test_a_space_that_does_not_follow_is_demoted_and_the_others_stay_matched(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     models, x = pair(), torch.randn(32, 6)
     templates = counted(monkeypatch, UnionPruner if "method" in options else Aligner, "template")
     size = {} if "budget" in options else {"alpha": 0.5}
     result = pf.fuse(models, x, data=[x], check=False, **size, **options)
     assert len(templates) == 1
+    assert "first cannot change width" in caplog.text
     assert [s.kind for s in result.blueprint] == ["permutable", "elastic", "rigid"]
     assert any(
         "does not follow" in reason or "did not come back" in reason for reason in result.blueprint["first"].reasons

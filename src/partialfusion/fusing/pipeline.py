@@ -200,6 +200,7 @@ class Pipeline:
         changed = [a.name for a, b in zip(before, after, strict=True) if a.kind != b.kind]
         if not changed:
             changed, after = error.spaces, before.demote(dict.fromkeys(error.spaces, error.why), "permutable")
+        log.warning("%s cannot change width and keeps that of the last model", shorten(changed))
         self.sources.demote(after)
         self._aligners.clear()
         self._pruners.clear()
