@@ -11,8 +11,8 @@ from torch import nn
 
 from .blueprint import Blueprint
 from .core.batches import Batches
+from .core.inputs import Inputs, Output
 from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Site
-from .core.modules import as_inputs
 from .core.progress import ProgressCallback, reporting
 from .errors import DataError, OptionError
 from .fusing.budget import Budget
@@ -26,22 +26,27 @@ from .fusing.validation import check_mix, check_models, check_result, check_tens
 from .surgery import RIDGE
 
 
-def trace(model: nn.Module, example_inputs: Any, *, check: bool = True, seed: int = 0) -> Blueprint:
+def trace(
+    model: nn.Module, example_inputs: Any, *, output: Output | None = None, check: bool = True, seed: int = 0
+) -> Blueprint:
     """The blueprint of a model: its channel spaces and what writes, reads and scales them. Prints as a table.
 
     Args:
         model: any module that torch.export can trace; its mode and weights stay as they are.
-        example_inputs: a tensor, or a tuple of positional inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        output: which entry of the model's output is the result, by name or position. Default: "logits" where there is
+            one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         check: verify on numbers that channels can be moved and spaces widened, and demote those that cannot.
         seed: random seed of the checks.
     """
-    return traced(model, as_inputs(example_inputs), check=check, seed=seed)
+    return traced(model, Inputs.of(example_inputs, output), check=check, seed=seed)
 
 
 def fuse(
     models: Sequence[nn.Module],
     example_inputs: Any,
     *,
+    output: Output | None = None,
     alpha: Alpha | None = None,
     budget: float | Budget | None = None,
     mix: Sequence[float] | Literal["auto"] | None = None,
@@ -64,7 +69,9 @@ def fuse(
     Args:
         models: the networks. The last one is the reference: the result has its class, and at alpha=0 its widths. Widths
             of elastic spaces may differ between the models.
-        example_inputs: a tensor, or a tuple of positional inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        output: which entry of the model's output is the result, by name or position. Default: "logits" where there is
+            one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         alpha: how many channels more than one model's: 0 (one model's widths) to 1 (the exact ensemble); or a mapping
             from patterns of space names to numbers, of which the first that matches counts and spaces without a match
             have 0. For "partial-ot" it is the isolated fraction. Default: 0.4, and 0 for methods that fuse every
@@ -74,9 +81,10 @@ def fuse(
             where that saves most of the matching cost per parameter.
         mix: the share of each model, summing to one; or "auto": search for the shares that score best;
             `mixing` of the result holds what was measured. Default: equal shares.
-        evaluate: what scores a model for mix="auto": batches of (input, label), for accuracy; or a function of a model
-            that gives a number, larger is better, or a tensor of one number for each sample; samples in the same order
-            every time. Use images that were used neither for training nor for testing.
+        evaluate: what scores a model for mix="auto": batches of (input, label), or of mappings with "labels", for
+            accuracy; or a function of a model that gives a number, larger is better, or a tensor of one number for each
+            sample; samples in the same order every time. Use images that were used neither for training nor for
+            testing.
         method: "average" (channel i with channel i), "permutation" (Git Re-Basin's weight matching), "ot" (optimal
             transport), "partial-ot" (the most similar channels are fused, the rest stay isolated); or generalised
             pruning of the ensemble: "cluster" (similar channels of any model become one), "zip" (the most correlated
@@ -87,7 +95,7 @@ def fuse(
         site: take activations "pre" the activation function or "post"; "auto" is pre, but in generalised pruning post
             for spaces with batch norm and for "zip".
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
-        data: batches of inputs, or of (input, label) pairs; labels are not used.
+        data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
         convention: "value" (a channel is the average of what is fused) or "mass" (the paper's form: it is the sum of
@@ -105,8 +113,8 @@ def fuse(
         raise OptionError(
             "mix='auto' and evaluate=… go together: pass labelled batches or a function of a model, with mix='auto'"
         )
-    inputs = as_inputs(example_inputs)
-    batches = Batches.of(data, len(inputs))
+    inputs = Inputs.of(example_inputs, output)
+    batches = Batches.of(data, inputs.signature)
     recipe = resolve(
         method=method,
         features=features,
@@ -122,7 +130,7 @@ def fuse(
         has_data=batches is not None,
     )
     bound = None if budget is None else Budget.of(budget)
-    scorer = None if evaluate is None else Scorer.of(evaluate, len(inputs))
+    scorer = None if evaluate is None else Scorer.of(evaluate, inputs.signature)
     with reporting(progress) as report:
         if blueprint is None:
             report("tracing", 0.0)
@@ -136,6 +144,7 @@ def prune(
     model: nn.Module,
     example_inputs: Any,
     *,
+    output: Output | None = None,
     keep: Keep | None = None,
     budget: float | Budget | None = None,
     method: PruningName | PruningMethod = "cluster",
@@ -154,7 +163,9 @@ def prune(
 
     Args:
         model: the network; it stays as it is.
-        example_inputs: a tensor, or a tuple of positional inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        output: which entry of the model's output is the result, by name or position. Default: "logits" where there is
+            one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         keep: the fraction of the channels that is kept, 1 for all of them; or a mapping from patterns of space names to
             numbers, of which the first that matches counts and spaces without a match keep all. Default: 0.5.
         budget: instead of keep, how large the result may be: parameters relative to the model, such as 0.3, or
@@ -166,7 +177,7 @@ def prune(
             there is data, and activations alone for methods other than clustering.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
             norm and for "zip".
-        data: batches of inputs, or of (input, label) pairs; labels are not used.
+        data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
         convention: "value" (a channel is the average of what it combines) or "mass" (the paper's form: the sum).
@@ -178,8 +189,8 @@ def prune(
     check_tensors(model, "the model")
     if budget is not None and keep is not None:
         raise OptionError("keep and budget exclude each other: a budget finds what to keep of every space")
-    inputs = as_inputs(example_inputs)
-    batches = Batches.of(data, len(inputs))
+    inputs = Inputs.of(example_inputs, output)
+    batches = Batches.of(data, inputs.signature)
     recipe = resolve(
         method=method,
         features=features,
@@ -214,7 +225,7 @@ def refit(
 
     Args:
         result: what `fuse` or `prune` returned; it stays as it is.
-        data: batches of inputs, or of (input, label) pairs; labels are not used.
+        data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         ridge: how strongly weights are held, relative to the mean square of what they read.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.blocks import BlockLayer, block_report, dense_state, from_blocks, to_blocks
+from partialfusion.core.inputs import Inputs
 from partialfusion.kernels import Plan
 from partialfusion.surgery import apply
 from partialfusion.surgery.verify import reordered
@@ -186,7 +187,7 @@ def shuffled(fusion: pf.Fusion, sources: list[nn.Module], x: Tensor, seed: int) 
         order = rng.permutation(r.width) if space.kind == "elastic" else np.arange(r.width)
         reductions[space.name] = replace(r, pairs=tuple(replace(p, target=order[p.target]) for p in r.pairs))
     plan = replace(fusion.plan, reductions=reductions)
-    made = apply(sources, [fusion.blueprint] * len(sources), plan, (x,))
+    made = apply(sources, [fusion.blueprint] * len(sources), plan, Inputs.of(x))
     return Remade(made.model, plan, made.layout)
 
 
@@ -246,7 +247,7 @@ def test_a_single_model_is_one_dense_block(name: str) -> None:
     model, x = exhibit.model(0), exhibit.inputs()
     blueprint = pf.trace(model, x, check=False)
     plan = reordered(blueprint, [s.name for s in blueprint if s.kind == "elastic"], np.random.default_rng(0))
-    made = apply([model], [blueprint], plan, (x,))
+    made = apply([model], [blueprint], plan, Inputs.of(x))
     assert not block_paths(to_blocks(Remade(made.model, plan, made.layout), x))
 
 

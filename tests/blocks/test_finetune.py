@@ -19,6 +19,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks as global_hooks
 
 import partialfusion as pf
 from partialfusion.blocks.freeze import freeze_zeros, zero_blocks
+from partialfusion.core.inputs import Inputs
 from partialfusion.core.modules import named_tensors
 from partialfusion.errors import MismatchError, OptionError
 from partialfusion.surgery import apply
@@ -49,7 +50,7 @@ def oracle(exhibit: Exhibit, result: pf.Fusion, models: int) -> dict[str, Tensor
         for source in sources:
             for tensor in named_tensors(source).values():
                 tensor.fill_(1)
-    made = apply(sources, [result.blueprint] * models, result.plan, (exhibit.inputs(),)).model
+    made = apply(sources, [result.blueprint] * models, result.plan, Inputs.of(exhibit.inputs())).model
     zeros = {name: p == 0 for name, p in made.named_parameters()}
     return {name: zero for name, zero in zeros.items() if bool(zero.any())}
 

@@ -24,6 +24,7 @@ from partialfusion.blocks import (
     timing,
     to_blocks,
 )
+from partialfusion.core.inputs import Inputs
 from partialfusion.errors import DataError, OptionError
 from partialfusion.surgery import apply
 from zoo import STIFF, ZOO, error, identical, randomised
@@ -195,7 +196,7 @@ def test_channels_that_read_nothing_stay_dense() -> None:
     first, second = fusion.plan["0"].pairs
     first = replace(first, target=gone, source=gone, write=gone.astype(float), read=gone.astype(float))
     plan = replace(fusion.plan, reductions={**fusion.plan, "0": replace(fusion.plan["0"], pairs=(first, second))})
-    made = apply(sources, [fusion.blueprint] * 2, plan, (x,))
+    made = apply(sources, [fusion.blueprint] * 2, plan, Inputs.of(x))
     model = to_blocks(replace(fusion, model=made.model, plan=made.plan), x)
     assert block_report(model)["2"].reason == "some of its channels read nothing"
     assert torch.equal(model(x), made.model(x))

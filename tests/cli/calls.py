@@ -44,6 +44,16 @@ def conv():
     )
 
 
+class Tags(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        states = self.hidden(x).relu()
+        return {"tags": self.head(states), "states": states}
+
+
 def score(model, scale=1.0):
     return -scale * float(sum(p.detach().abs().mean() for p in model.parameters()))
 

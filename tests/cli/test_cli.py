@@ -59,6 +59,34 @@ def test_fuse_equals_the_library(folder: Path, out: str, options: tuple[str, ...
     assert result.stderr == ""
 
 
+def test_an_entry_of_the_output_is_named(folder: Path) -> None:
+    tags = f"{MODULE}:Tags"
+    for seed, name in enumerate(("x.safetensors", "y.safetensors")):
+        save_state(build(tags, seed=seed), name)
+    kinds = {}
+    for output in ("tags", "1", None):
+        done = run("trace", tags, "--input", "2,6", "--json", *(() if output is None else ("--output", output)))
+        kinds[output] = next(s["kind"] for s in json.loads(done.stdout)["spaces"] if s["name"] == "hidden")
+    assert kinds == {"tags": "elastic", "1": "rigid", None: "rigid"}
+    named = ("--input", "2,6", "--output", "tags")
+    fused = run("fuse", tags, "x.safetensors", "y.safetensors", *named, "--alpha", "0.5", "--out", "f.safetensors")
+    assert fused.exit_code == 0, fused.stderr
+    np.save("data.npy", np.random.default_rng(0).normal(size=(32, 6)).astype(np.float32))
+    refit = ("refit", tags, "f.safetensors", "x.safetensors", "y.safetensors", *named, "--data", "data.npy")
+    for words in (
+        (*refit, "--out", "refitted.safetensors"),
+        ("prune", tags, "x.safetensors", *named, "--keep", "0.5", "--out", "small.safetensors"),
+        ("bench", tags, "f.safetensors", *named, "--seconds", "0.01"),
+        ("convert", tags, "f.safetensors", *named, "--form", "blocks", "--out", "f.onnx"),
+    ):
+        done = run(*words)
+        assert done.exit_code == 0, done.stderr
+    assert load_state("f.safetensors")["hidden.weight"].shape == (12, 6)
+    assert load_state("small.safetensors")["hidden.weight"].shape == (4, 6)
+    fails(run("trace", tags, "--input", "2,6", "--output", "logits"), "its entries are tags, states")
+    fails(run("trace", tags, "--input", "2,6", "--output", "f.safetensors"), "the file to write is --out")
+
+
 def test_three_models(folder: Path) -> None:
     run(*FUSE[:4], "c.safetensors", "--input", "2,6", "--mix", "0.2,0.3,0.5", "--alpha", "1", "--out", "f.safetensors")
     paths, x = ("a.safetensors", "b.pt", "c.safetensors"), torch.randn(4, 6)

@@ -140,6 +140,24 @@ def test_factories_inputs_and_anchors(folder: Path) -> None:
     same_state(load_state("f.safetensors"), pf.fuse(models, example_inputs(["1,4", "1,5"], 0)).model.state_dict())
 
 
+def test_the_result_is_named(folder: Path) -> None:
+    tags = f"{MODULE}:Tags"
+    save_state(build(tags, seed=0), "x.safetensors")
+    text = f"""
+        factory: {tags}
+        models: [{{checkpoint: x.safetensors}}]
+        input: 2,6
+        result: RESULT
+        keep: 0.5
+        output: small.safetensors
+        """
+    for name, width in (("tags", 4), ("0", 4), ("states", 8)):
+        done = recipe(text.replace("RESULT", name))
+        assert done.exit_code == 0, done.stderr
+        assert load_state("small.safetensors")["hidden.weight"].shape == (width, 6)
+    assert "r.yaml:5: output='logits'" in recipe(text.replace("RESULT", "logits")).stderr
+
+
 def test_unequal_widths(folder: Path) -> None:
     text = TWO.replace("- checkpoint: b.pt", f"- checkpoint: large.safetensors\n    factory: {LARGE}")
     assert recipe(text + "alpha: 0\n").exit_code == 0

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from partialfusion.core.inputs import Inputs
 from partialfusion.core.observer import LayerCall, Observer, Stop
 from zoo import identical, snapshot
 
@@ -33,7 +34,7 @@ class Log(Observer):
 def observed(model: nn.Module, *inputs: Tensor) -> Log:
     log = Log(model)
     with torch.no_grad():
-        log.run(inputs, 0)
+        log.run(Inputs.of(inputs), 0)
     return log
 
 
@@ -124,7 +125,7 @@ def test_an_observer_can_stop_the_model_and_observes_every_run_anew() -> None:
     state = snapshot(model)
     log = Stopping(model)
     for _ in range(2):
-        assert log.run((torch.randn(2, 3),), 0) is None
+        assert log.run(Inputs.of(torch.randn(2, 3)), 0) is None
         assert [(c.name, c.use) for c, _ in log.read] == [("0.weight", 0)]
     assert identical(state, model)
 
@@ -136,7 +137,7 @@ def test_outputs_are_what_they_are_without_an_observer(mode: bool) -> None:
     x = torch.randn(2, 3, 8)
     log = Log(layer)
     with torch.no_grad():
-        assert torch.allclose(log.run((x,), 0), layer(x), atol=1e-6)
+        assert torch.allclose(log.run(Inputs.of(x), 0), layer(x), atol=1e-6)
     assert {c.name for c, _ in log.read} == {
         "self_attn.in_proj_weight",
         "self_attn.out_proj.weight",

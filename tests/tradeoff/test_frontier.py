@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
+from partialfusion.core.inputs import Signature
 from partialfusion.fusing import pipeline
 from partialfusion.fusing.scoring import Scorer
 from partialfusion.tradeoff import measure
@@ -137,7 +138,7 @@ def test_mixes_share_what_was_matched(
     found = pf.frontier(models[:2], x, evaluate=labelled, alphas=sizes, mixes=mixes, progress=False)
     assert len(searched) == len(sizes)
     monkeypatch.undo()
-    scorer = Scorer.of(labelled, 1)
+    scorer = Scorer.of(labelled, Signature())
     fused = [p for p in found.points if p.kind == "fused"]
     assert len(fused) == len(mixes) * len(sizes)
     for point in fused:

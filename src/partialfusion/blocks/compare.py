@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.modules import as_inputs, at_rest, to_device_of
+from ..core.inputs import Inputs
+from ..core.modules import at_rest
 from ..core.text import table
 from .candidates import Fused
 from .convert import block_report, to_blocks
@@ -76,17 +77,18 @@ def compare(models: Sequence[nn.Module], fused: Fused, example_inputs: Any, *, s
     Args:
         models: the sources, or other models with their shapes.
         fused: what `fuse` returned.
-        example_inputs: a tensor, or a tuple of positional inputs, with the batch size to measure.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs, with the batch
+            size to measure.
         seconds: how long to measure, in addition to the timing of single layers for "auto".
     """
     first = models[0]
-    inputs = to_device_of(first, as_inputs(example_inputs))
+    inputs = Inputs.of(example_inputs).on_device_of(first)
     auto = to_blocks(fused, inputs, mode="auto")
     forms = {"dense": fused.model, "blocks": to_blocks(fused, inputs), "auto": auto}
-    functions: dict[str, Callable[[], object]] = {"single": partial(first, *inputs)}
+    functions: dict[str, Callable[[], object]] = {"single": partial(first, *inputs.args, **inputs.kwargs)}
     if len(models) > 1:
-        functions["ensemble"] = lambda: [model(*inputs) for model in models]
-    functions |= {name: partial(model, *inputs) for name, model in forms.items()}
+        functions["ensemble"] = lambda: [model(*inputs.args, **inputs.kwargs) for model in models]
+    functions |= {name: partial(model, *inputs.args, **inputs.kwargs) for name, model in forms.items()}
     with at_rest(*models, *forms.values()), torch.no_grad():
         times = interleaved_times(functions, seconds=seconds, fewest=9, device=next(first.parameters()).device)
     middle = medians(times)

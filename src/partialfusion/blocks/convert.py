@@ -10,10 +10,13 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
-from ..core.modules import as_inputs, first_line, named_tensors, run, shapes_of
+from ..core.inputs import Inputs, run
+from ..core.modules import first_line, named_tensors
 from ..errors import DataError, OptionError
 from ..fusing.validation import check_result
-from ..surgery.verify import bisect_failures, close
+from ..surgery.config import accept, refuse
+from ..surgery.elastic import bisect_failures
+from ..surgery.verify import close
 from .candidates import Candidate, Fused, Report, Verdict, find_candidates
 from .layer import BlockLayer
 from .timing import TimedLayer
@@ -22,6 +25,7 @@ log = logging.getLogger(__name__)
 
 Mode = Literal["blocks", "auto"]
 REPORT = "_block_report"
+WHY = "its layers are held as blocks: from_blocks makes them dense"
 
 
 def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks") -> nn.Module:
@@ -36,7 +40,8 @@ def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks
 
     Args:
         result: what `fuse` returned; its model is not changed.
-        example_inputs: a tensor, or a tuple of positional inputs, on which the block form is checked.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs, on which the
+            block form is checked.
         mode: "blocks" replaces every layer that has zero blocks. "auto" times both forms of each layer on the example
             inputs and keeps the faster one.
     """
@@ -50,9 +55,10 @@ def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks
     verdicts = {path: c.verdict for path, c in candidates.items()}
     on_meta = any(t.is_meta for t in named_tensors(model).values())
     if example_inputs is not None and not on_meta:
-        verdicts.update(_tried(model, candidates, as_inputs(example_inputs), timed=mode == "auto"))
+        verdicts.update(_tried(model, candidates, Inputs.of(example_inputs), timed=mode == "auto"))
     converted = _replaced(model, _forms(candidates, [p for p, c in verdicts.items() if c.blocks]))
     setattr(converted, REPORT, Report(verdicts))
+    refuse(converted, WHY)
     return converted
 
 
@@ -68,6 +74,7 @@ def from_blocks(model: nn.Module) -> nn.Module:
     """A copy of a model in block form with dense layers again: the same numbers, and exact zeros outside the blocks."""
     dense = _replaced(model, {m: m.dense() for m in model.modules() if isinstance(m, BlockLayer)})
     vars(dense).pop(REPORT, None)
+    accept(dense, WHY)
     return dense
 
 
@@ -94,16 +101,13 @@ def _forms(candidates: Mapping[str, Candidate], paths: Sequence[str]) -> dict[nn
     return {c.layer: c.block for c in (candidates[p] for p in paths) if c.block is not None}
 
 
-def _tried(
-    model: nn.Module, candidates: Mapping[str, Candidate], inputs: tuple[Any, ...], *, timed: bool
-) -> dict[str, Verdict]:
+def _tried(model: nn.Module, candidates: Mapping[str, Candidate], inputs: Inputs, *, timed: bool) -> dict[str, Verdict]:
     """Path → verdict for the layers that have a block form, after running them on inputs."""
     try:
         expected = run(model, inputs)
     except Exception as error:
         raise DataError(
-            f"{type(model).__name__} does not run on the example inputs of shapes {shapes_of(inputs)}: "
-            f"{first_line(error)}"
+            f"{type(model).__name__} does not run on the example inputs of shapes {inputs.shapes}: {first_line(error)}"
         ) from error
 
     def passes(paths: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import OptionError
 from . import options as opt
-from .parse import example_inputs, parse_fractions
+from .parse import example_inputs, parse_fractions, parse_output
 from .root import app, examples
 from .terminal import guarded, print_json, working
 
@@ -33,6 +33,7 @@ def bench(
             metavar="FUSED", help="A file written by fuse or prune. Default: fuse two newly initialised models."
         ),
     ] = None,
+    output: opt.Output = None,
     alpha: opt.Alpha = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure, in seconds.")] = 10.0,
     threads: Annotated[
@@ -59,13 +60,14 @@ def bench(
         from ..io.stored import open_stored
 
         tensors = example_inputs(inputs, seed)
+        entry = parse_output(output)
         result: Fused
         if fused is None:
             models = [build(factory, seed=seed + k) for k in range(2)]
             report("fusing", 0.0)
-            result = api.fuse(models, tensors, alpha=alphas, align="greedy", seed=seed, progress=report)
+            result = api.fuse(models, tensors, output=entry, alpha=alphas, align="greedy", seed=seed, progress=report)
         else:
-            result = open_stored(fused, build(factory, seed=seed), tensors)
+            result = open_stored(fused, build(factory, seed=seed), tensors, output=entry)
             models = [build(factory, seed=seed + k) for k in range(result.plan.models)]
         report(f"timing for {seconds:g} s", 0.0)
         with _threads(threads):

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import OptionError
 from . import options as opt
-from .parse import example_inputs, parse_dtype
+from .parse import example_inputs, parse_dtype, parse_output
 from .root import app, examples
 from .terminal import guarded, print_json, working
 
@@ -48,6 +48,7 @@ def convert(
     ] = None,
     dtype: opt.Dtype = None,
     inputs: opt.MaybeInputs = None,
+    output: opt.Output = None,
     check: Annotated[
         bool, typer.Option(help="Run the ONNX model and compare its outputs before it is written.")
     ] = True,
@@ -72,7 +73,7 @@ def convert(
             written = _loaded(model, checkpoint, plan)
             tensors = example_inputs(inputs or [], seed)
             if form == "blocks":
-                written = _as_blocks(model, written, _plan_of(checkpoint, plan), tensors)
+                written = _as_blocks(model, written, _plan_of(checkpoint, plan), tensors, parse_output(output))
             report("exporting", 0.0)
             _export(written, tensors, out, narrow, check)
         else:
@@ -130,11 +131,11 @@ def _loaded(model: nn.Module, checkpoint: Path, plan: Path | None) -> nn.Module:
     return fused
 
 
-def _as_blocks(model: nn.Module, fused: nn.Module, plan: Path, inputs: Any) -> nn.Module:
+def _as_blocks(model: nn.Module, fused: nn.Module, plan: Path, inputs: Any, output: str | int | None) -> nn.Module:
     from ..blocks.convert import to_blocks
     from ..io.stored import open_stored
 
-    return to_blocks(replace(open_stored(plan, model, inputs), model=fused), inputs)
+    return to_blocks(replace(open_stored(plan, model, inputs, output=output), model=fused), inputs)
 
 
 def _export(model: nn.Module, inputs: tuple[Any, ...], out: Path, dtype: torch.dtype | None, check: bool) -> None:

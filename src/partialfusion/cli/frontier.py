@@ -11,7 +11,7 @@ import typer
 from ..errors import OptionError
 from . import options as opt
 from .data import data_files, load_data, load_evaluate
-from .parse import example_inputs, factory_per_model, parse_names, parse_numbers, parse_refit
+from .parse import example_inputs, factory_per_model, parse_names, parse_numbers, parse_output, parse_refit
 from .root import app, examples
 from .terminal import guarded, interrupted, print_json, working
 
@@ -46,6 +46,7 @@ def frontier(
         ),
     ],
     factories: opt.Factories = None,
+    output: opt.Output = None,
     alphas: Annotated[
         str | None,
         typer.Option(metavar="A,B,…", help="Isolated fractions to measure, 0 to 1. Default: 0,0.2,0.4,0.6,0.8,1."),
@@ -92,6 +93,7 @@ def frontier(
         "norm": norm,
         "refit": parse_refit(refit, ridge),
         "convention": convention,
+        "output": parse_output(output),
         "names": parse_names("--names", names),
         "metric": metric,
         "check": check,

@@ -8,7 +8,7 @@ import typer
 
 from . import options as opt
 from .jobs import Job, Model, run_job, show
-from .parse import factory_per_model, parse_budget, parse_fractions, parse_mix, parse_refit
+from .parse import factory_per_model, parse_budget, parse_fractions, parse_mix, parse_output, parse_refit
 from .root import app, examples
 from .terminal import guarded, working
 
@@ -32,6 +32,7 @@ def fuse(
     checkpoints: opt.Checkpoints,
     inputs: opt.Inputs,
     out: opt.Out,
+    output: opt.Output = None,
     factories: opt.Factories = None,
     alpha: opt.Alpha = None,
     budget: opt.Budget = None,
@@ -76,6 +77,7 @@ def fuse(
             "norm": norm,
             "refit": parse_refit(refit, ridge),
             "convention": convention,
+            "output": parse_output(output),
             "check": check,
         },
         out=out,

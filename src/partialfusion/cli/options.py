@@ -11,13 +11,16 @@ Factory = Annotated[
     str,
     typer.Argument(
         metavar="FACTORY",
-        help="package.module:factory, timm:NAME or torchvision:NAME, with arguments after commas (timm:resnet18,"
-        "num_classes=10). Modules in the current directory are found too.",
+        help="package.module:factory, timm:NAME, torchvision:NAME or hf:DIR (a local directory with a config.json), "
+        "with arguments after commas (timm:resnet18,num_classes=10). Modules in the current directory are found too.",
     ),
 ]
 Checkpoints = Annotated[
     list[Path],
-    typer.Argument(metavar="CHECKPOINT…", help="Two or more files: safetensors or torch state dicts."),
+    typer.Argument(
+        metavar="CHECKPOINT…",
+        help="Two or more: safetensors files, torch state dicts, or directories of Hugging Face.",
+    ),
 ]
 Checkpoint = Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A safetensors file or a torch state dict.")]
 Factories = Annotated[
@@ -35,6 +38,15 @@ Inputs = Annotated[
         "-i",
         metavar="SHAPE",
         help="Shape of an example input, such as 1,3,32,32 or 1,16:int64. Repeat for each input of the model.",
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        metavar="NAME|NUMBER",
+        help="Which entry of the model's output is the result, where it has several. Default: logits, if there is "
+        "such an entry.",
     ),
 ]
 MaybeInputs = Annotated[

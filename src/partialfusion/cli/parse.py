@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+FILES = (".safetensors", ".pt", ".onnx", ".html", ".htm", ".csv", ".json")  # what names of files end in
 BOUNDS = ("params", "flops", "channels")  # what a budget can limit
 
 
@@ -107,6 +108,15 @@ def parse_refit(wanted: bool, ridge: float | None) -> bool | float:
     if not wanted:
         raise OptionError(f"--ridge {ridge:g} is for refitting: add --refit")
     return ridge
+
+
+def parse_output(given: str | None) -> str | int | None:
+    """The name of an entry of the model's output, or its position."""
+    if given is None:
+        return None
+    if given.endswith(FILES):
+        raise OptionError(f"--output {given}: it names an entry of the model's output; the file to write is --out")
+    return int(given) if given.lstrip("-").isdecimal() else given
 
 
 def parse_dtype(given: str | None) -> torch.dtype | None:

@@ -8,7 +8,7 @@ import typer
 
 from . import options as opt
 from .jobs import Job, Model, run_job, show
-from .parse import parse_budget, parse_fractions, parse_refit
+from .parse import parse_budget, parse_fractions, parse_output, parse_refit
 from .root import app, examples
 from .terminal import guarded, working
 
@@ -27,6 +27,7 @@ def prune(
     checkpoint: opt.Checkpoint,
     inputs: opt.Inputs,
     out: opt.Out,
+    output: opt.Output = None,
     keep: opt.Keep = None,
     budget: opt.Budget = None,
     method: Annotated[str, typer.Option(help="Pruning method: cluster, zip, magnitude or magnitude+ot.")] = "cluster",
@@ -56,6 +57,7 @@ def prune(
             "norm": norm,
             "refit": parse_refit(refit, ridge),
             "convention": convention,
+            "output": parse_output(output),
             "check": check,
         },
         out=out,

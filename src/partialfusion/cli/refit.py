@@ -10,7 +10,7 @@ import typer
 from . import options as opt
 from .data import load_data
 from .output import show_fusion
-from .parse import example_inputs, factory_per_model, parse_dtype
+from .parse import example_inputs, factory_per_model, parse_dtype, parse_output
 from .root import app, examples
 from .terminal import guarded, working
 
@@ -34,6 +34,7 @@ def refit(
     data: opt.NeededData,
     out: opt.Out,
     factories: opt.Factories = None,
+    output: opt.Output = None,
     batch: opt.Batch = 64,
     ridge: opt.Ridge = None,
     check: opt.Check = True,
@@ -59,7 +60,7 @@ def refit(
         report("loading", 0.0)
         models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, sources, strict=True)]
         report("tracing", 0.0)
-        result = restore(fused, models, tensors, check=check)
+        result = restore(fused, models, tensors, output=parse_output(output), check=check)
         result = api.refit(result, batches, ridge=RIDGE if ridge is None else ridge, progress=report)
         report("writing", 1.0)
         save_fusion(result, out, dtype=narrow)

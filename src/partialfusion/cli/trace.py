@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from .options import AsJson, Check, Factory, Inputs, Seed
+from .options import AsJson, Check, Factory, Inputs, Output, Seed
 from .output import blueprint_record
-from .parse import example_inputs
+from .parse import example_inputs, parse_output
 from .root import app, examples
 from .terminal import guarded, print_json, working
 
@@ -24,6 +24,7 @@ from .terminal import guarded, print_json, working
 def trace(
     factory: Factory,
     inputs: Inputs,
+    output: Output = None,
     weights: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A checkpoint to load into the model first.")
     ] = None,
@@ -42,7 +43,7 @@ def trace(
         report("loading", 0.0)
         model = build(factory, seed=seed) if weights is None else load_model(factory, weights, seed=seed)
         report("tracing", 0.0)
-        blueprint = api.trace(model, tensors, check=check, seed=seed)
+        blueprint = api.trace(model, tensors, output=parse_output(output), check=check, seed=seed)
     if as_json:
         print_json(blueprint_record(blueprint))
     else:

@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from ..errors import DataError
-from .modules import first_line, shapes_of, to_device_of
+from .inputs import Inputs, Signature
+from .modules import first_line
 
 
-def feed(model: nn.Module, batch: tuple[Any, ...], number: int) -> Any:
+def feed(model: nn.Module, batch: Inputs, number: int) -> Any:
     """The model's output on a batch; an error of the model becomes a DataError about the batch."""
-    shapes = shapes_of(batch)
-    if any(isinstance(x, Tensor) and x.numel() == 0 for x in batch):
-        raise DataError(f"batch {number} of shapes {shapes} holds no samples: leave out empty batches")
+    if any(isinstance(x, Tensor) and x.numel() == 0 for x in batch.values):
+        raise DataError(f"batch {number} of shapes {batch.shapes} holds no samples: leave out empty batches")
     try:
-        return model(*to_device_of(model, batch))
+        return batch.call(model)
     except Exception as error:
         hint = " Use batches of more than one sample." if "more than 1 value per channel" in str(error) else ""
         raise DataError(
-            f"batch {number} of shapes {shapes} does not run through {type(model).__name__}: {first_line(error)}.{hint}"
+            f"batch {number} of shapes {batch.shapes} does not run through {type(model).__name__}: "
+            f"{first_line(error)}.{hint}"
         ) from error
 
 
 class Batches:
     """The inputs of a user's batches, iterable any number of times.
 
-    A batch is a tensor, or a tuple or list that starts with the model's inputs; anything after them (labels) is
-    dropped. The batches of an iterator, which can be read only once, are kept in memory.
+    A batch is what `Signature.inputs` takes; labels and whatever else it holds are dropped. The batches of an
+    iterator, which can be read only once, are kept in memory.
 
     Args:
         data: the user's batches.
-        inputs: number of inputs that the model takes.
+        signature: how the model is called.
     """
 
-    def __init__(self, data: Iterable[Any], inputs: int) -> None:
+    def __init__(self, data: Iterable[Any], signature: Signature) -> None:
         self.data = list(data) if isinstance(data, Iterator) else data
-        self.inputs = inputs
+        self.signature = signature
 
     @classmethod
-    def of(cls, data: Iterable[Any] | None, inputs: int) -> Batches | None:
+    def of(cls, data: Iterable[Any] | None, signature: Signature) -> Batches | None:
         """The batches of a user's `data` option, which must hold at least one; None stays None."""
         if data is None:
             return None
@@ -49,21 +50,14 @@ class Batches:
             raise DataError(
                 f"data is one tensor of shape {tuple(data.shape)}: pass an iterable of batches, [tensor] for one batch"
             )
+        if isinstance(data, Mapping):
+            raise DataError("data is one mapping: pass an iterable of batches, [mapping] for one batch")
         if not isinstance(data, Iterable):
             raise DataError(f"data must be an iterable of batches, not {type(data).__name__}")
-        batches = cls(data, inputs)
+        batches = cls(data, signature)
         if next(iter(batches), None) is None:
             raise DataError("the data holds no batch: pass at least one batch of inputs")
         return batches
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        for batch in self.data:
-            if isinstance(batch, Tensor) and self.inputs == 1:
-                yield (batch,)
-            elif isinstance(batch, (tuple, list)) and len(batch) >= self.inputs:
-                yield tuple(batch[: self.inputs])
-            else:
-                raise DataError(
-                    f"a batch is a {type(batch).__name__}; expected a tensor or a tuple that starts with the model's "
-                    f"{self.inputs} input(s)"
-                )
+    def __iter__(self) -> Iterator[Inputs]:
+        return map(self.signature.inputs, self.data)

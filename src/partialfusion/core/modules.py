@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.nn.utils.parametrize import is_parametrized
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -24,6 +24,66 @@ def canonical_names(model: nn.Module) -> dict[str, str]:
         *model.named_buffers(remove_duplicate=False),
     ]
     return {name: first[id(t)] for name, t in every}
+
+
+def replace_modules(model: nn.Module, replacements: Mapping[nn.Module, nn.Module]) -> nn.Module:
+    """The model with some modules replaced, wherever it keeps them; returns the replacement where that is all of it."""
+    for module in list(model.modules()):
+        for name, child in module._modules.items():
+            if child is not None and child in replacements:
+                module._modules[name] = replacements[child]
+    return replacements.get(model, model)
+
+
+def sharing_tensors(model: nn.Module) -> nn.Module:
+    """A copy of a model with modules of its own that hold the same tensors."""
+    memo: dict[int, object] = {id(t): t for t in named_tensors(model).values()}
+    for module in model.modules():
+        memo |= {id(value): value for value in vars(module).values() if isinstance(value, Tensor)}
+    twin: nn.Module = copy.deepcopy(model, memo)
+    return twin
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """The model, or, where weights are parametrised (weight norm), a copy that holds what they compute.
+
+    Many parametrisations norm a weight across channels: zeros beside it, or other channels, would change it.
+    """
+    if not any(is_parametrized(module) for module in model.modules()):
+        return model
+    twin = sharing_tensors(model)
+    with torch.no_grad():
+        for module in list(twin.modules()):
+            if is_parametrized(module):
+                _fold(module)
+    return twin
+
+
+def _fold(module: nn.Module) -> None:
+    """Let a parametrised module hold what its parametrisations compute. Its class is shared with other modules, so
+    it goes back to the class that it had instead of changing that one."""
+    parametrised = module.parametrizations
+    computed = {name: getattr(module, name).detach().clone() for name in parametrised}  # type: ignore[union-attr]
+    trained = {name: any(p.requires_grad for p in parts.parameters()) for name, parts in parametrised.items()}  # type: ignore[operator, union-attr]
+    del module.parametrizations
+    module.__class__ = type(module).__bases__[0]
+    for name, value in computed.items():
+        module.register_parameter(name, nn.Parameter(value, requires_grad=trained[name]))
+
+
+def forget(model: nn.Module) -> nn.Module:
+    """The model without what its code keeps of earlier runs in evaluation mode, computed from weights that may change.
+
+    Such code drops it in training mode, so modules that keep tensors in a dictionary go there and back.
+    """
+    for module in list(model.modules()):
+        kept = [v for name, v in vars(module).items() if isinstance(v, dict) and not name.startswith("_")]
+        if any(isinstance(value, Tensor) for entries in kept for value in entries.values()):
+            modes = [(m, m.training) for m in module.modules()]
+            module.train()
+            for m, mode in modes:
+                m.training = mode
+    return model
 
 
 @contextmanager
@@ -67,30 +127,21 @@ def _differs(buffer: Tensor, value: Tensor) -> bool:
     return buffer.layout == torch.strided and not torch.equal(buffer, value)
 
 
-def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
-    """A tensor or a tuple of positional inputs, as a tuple."""
-    return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
-
-
-def to_device_of(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Copies of the inputs on the device where the model lives."""
-    device = next((t.device for t in named_tensors(model).values()), None)
-
-    def copied(value: Any) -> Any:
-        return value.detach().clone().to(device or value.device) if isinstance(value, Tensor) else value
-
-    return tuple(tree_map(copied, inputs))
-
-
-def run(model: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Any:
-    """The model's output in evaluation mode, without gradients; should it draw at random, then from this seed."""
-    with at_rest(model, seed=seed):
-        return model(*to_device_of(model, inputs))
-
-
-def shapes_of(inputs: Iterable[Any]) -> list[Any]:
-    """What inputs are, for messages: the shape of a tensor, the type of anything else."""
-    return [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in inputs]
+@contextmanager
+def without_cache(*models: nn.Module) -> Iterator[None]:
+    """The models with `use_cache` off in every configuration that has it on: a cache is no result."""
+    configs = {id(c): c for model in models for m in model.modules() if (c := getattr(m, "config", None)) is not None}
+    changed = []
+    try:
+        for config in configs.values():
+            if getattr(config, "use_cache", None) is True:
+                with suppress(AttributeError):  # one that cannot be written stays
+                    config.use_cache = False
+                    changed.append(config)
+        yield
+    finally:
+        for config in changed:
+            config.use_cache = True
 
 
 def first_line(error: BaseException) -> str:

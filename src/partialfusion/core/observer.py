@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
 from .batches import feed
+from .inputs import Inputs
 from .modules import named_tensors
 
 CONVOLUTION = ("x", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -102,7 +103,7 @@ class Observer(TorchFunctionMode):
         self._views: dict[int, tuple[str, Tensor]] = {}  # transposed and sliced weights, kept so that ids stay theirs
         self._uses: Counter[str] = Counter()
 
-    def run(self, batch: tuple[Any, ...], number: int) -> Any:
+    def run(self, batch: Inputs, number: int) -> Any:
         """Run the model on a batch while it is observed; returns its output, None where the observer stopped it."""
         self.start()
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,9 +24,30 @@ class OutputMix(nn.Module):
         active = [(share, model) for share, model in zip(self.mix, self.models, strict=True) if share > 0]
         outputs = [model(*inputs, **options) for _, model in active]
 
-        def mixed(*parts: Any) -> Any:
-            if not isinstance(parts[-1], Tensor) or not parts[-1].is_floating_point():
-                return parts[-1]
-            return sum(share * part for (share, _), part in zip(active, parts, strict=True))
+        return _mixed([share for share, _ in active], outputs)
 
-        return tree_map(mixed, *outputs)
+
+def _mixed(shares: Sequence[float], outputs: Sequence[Any]) -> Any:
+    def leaf(*parts: Any) -> Any:
+        last = parts[-1]
+        if isinstance(last, Tensor) and last.is_floating_point():
+            return sum(share * part for share, part in zip(shares, parts, strict=True))
+        if isinstance(last, Mapping):  # of a class that PyTorch does not take apart
+            return _copied(last, {k: _mixed(shares, [part[k] for part in parts]) for k in last}, items=True)
+        if is_dataclass(last) and not isinstance(last, type):
+            values = {f.name: _mixed(shares, [getattr(part, f.name) for part in parts]) for f in fields(last)}
+            return _copied(last, values, items=False)
+        return last
+
+    return tree_map(leaf, *outputs)
+
+
+def _copied(output: Any, values: Mapping[Any, Any], *, items: bool) -> Any:
+    """A copy of an output with other entries."""
+    made = copy.copy(output)
+    for key, value in values.items():
+        if items:
+            made[key] = value
+        else:
+            object.__setattr__(made, key, value)  # a frozen one too
+    return made

@@ -17,7 +17,7 @@ from ..fusing.validation import check_mix
 Methods = Sequence[Method] | Mapping[str, Mapping[str, Any]]
 
 # Options of `fuse` that are the same for the whole frontier.
-COMMON = {"models", "example_inputs", "mix", "evaluate", "data", "blueprint", "check", "seed", "progress"}
+COMMON = {"models", "example_inputs", "output", "mix", "evaluate", "data", "blueprint", "check", "seed", "progress"}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from torch import nn
 
 from ..blueprint import Blueprint
 from ..core.batches import Batches
+from ..core.inputs import Inputs, Output
 from ..core.literals import Align, Convention, Features, NormRule, Site
-from ..core.modules import as_inputs, first_line
+from ..core.modules import first_line
 from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
 from ..errors import FusionError, OptionError
@@ -39,6 +40,7 @@ def frontier(
     example_inputs: Any,
     *,
     evaluate: Evaluate,
+    output: Output | None = None,
     alphas: Sequence[float] = ALPHAS,
     methods: Methods = ("partial-ot",),
     mixes: Sequence[Any] | None = None,
@@ -72,14 +74,16 @@ def frontier(
 
     Args:
         models: two or more networks of one architecture, as for `fuse`.
-        example_inputs: a tensor, or a tuple of positional inputs.
-        evaluate: a function of a model that gives a number, larger is better; or batches of (input, label), for
-            accuracy. Score on images that were used neither for training nor as `data`.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        evaluate: a function of a model that gives a number, larger is better; or batches of (input, label), or of
+            mappings with "labels", for accuracy. Score on images that were used neither for training nor as `data`.
+        output: which entry of the model's output is the result, by name or position. Default: "logits" where there is
+            one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         alphas: the sizes, 0 (one model's) to 1 (the ensemble's). Methods that fuse every channel are measured at 0.
         methods: methods of `fuse`; or a mapping from names to options of `fuse`, such as {"plain": {}, "refitted":
             {"refit": True}, "wide end": {"alpha": {"layer4*": 0.8}}}. One that says its alpha is measured at that.
         mixes: shares of the models, one per model, or for two models the share of the first. Default: equal shares.
-        data: batches of inputs, or of (input, label) pairs; labels are not used.
+        data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         refit: fit every fusion's layers to the models on the data.
         features: compare channels by "weights", "activations" or "both", as for `fuse`.
         site: take activations "pre" or "post" the activation function, as for `fuse`.
@@ -95,12 +99,12 @@ def frontier(
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
     """
     check_models(models)
-    inputs = as_inputs(example_inputs)
-    batches = Batches.of(data, len(inputs))
+    inputs = Inputs.of(example_inputs, output)
+    batches = Batches.of(data, inputs.signature)
     shared = {"features": features, "site": site, "align": align, "norm": norm, "convention": convention}
     configs = method_configs(methods, alphas, shared | {"refit": refit}, seed=seed, has_data=batches is not None)
     shares = mixes_of(mixes, len(models))
-    scorer = Scorer.of(evaluate, len(inputs), metric)
+    scorer = Scorer.of(evaluate, inputs.signature, metric)
     called = _names(names, len(models))
     needs = {need for config in configs for need in needs_of(config.recipe, len(models))}
     if details and batches is not None:

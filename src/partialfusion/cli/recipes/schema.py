@@ -50,6 +50,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "models": many(_anything),
         "factory": text,
         "input": _shapes,
+        "result": _entry,
         "method": _method,
         "alpha": _fractions(0.0, 1.0, "from 0 (one model's widths) to 1 (the ensemble)"),
         "keep": _fractions(1e-9, 1.0, "above 0, up to 1 (all channels)"),
@@ -78,6 +79,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
     document.finish()
     lines = {key: line(node) for key, (_, node) in found.items()} | places
     lines |= {str(found[key][0]): line(found[key][1]) for key in ("data", "evaluate", "output") if key in found}
+    lines |= {"output=": line(found["result"][1])} if "result" in found else {}
     lines |= {"the budget": line(found["budget"][1])} if "budget" in found else {}
     return _job(found, models), lines
 
@@ -104,7 +106,7 @@ def _job(found: Fields, models: list[Model]) -> Job:
     return Job(
         models=tuple(models),
         inputs=tuple(value["input"]),
-        options={key: value[key] for key in OPTIONS if key in value},
+        options={key: value[key] for key in OPTIONS if key in value} | {"output": value.get("result")},
         out=Path(value["output"]),
         data=value.get("data"),
         batch=value.get("batch", 64),
@@ -225,6 +227,11 @@ def _shape(node: Node) -> str:
     if not isinstance(getattr(torch, name, None), torch.dtype):
         raise NodeError(node, f"{name!r} is not a torch dtype, such as float32 or int64")
     return spec
+
+
+def _entry(node: Node) -> str | int:
+    """The name of an entry of the model's output, or its position."""
+    return whole(0)(node) if _is_number(node) else text(node)
 
 
 def _is_number(node: Node) -> bool:
