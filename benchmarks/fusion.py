@@ -14,6 +14,7 @@ from torch import nn
 
 import partialfusion as pf
 from partialfusion.blueprint import trace_labels
+from partialfusion.core.inputs import Inputs
 from partialfusion.core.modules import named_tensors
 from partialfusion.core.text import table
 from partialfusion.surgery import apply
@@ -58,7 +59,7 @@ def measure(kind: str, threads: int) -> dict[str, float]:
     return {
         "trace": traced,
         "fuse": total,
-        "retrace": seconds(lambda: trace_labels(fused.model, (x,))),
+        "retrace": seconds(lambda: trace_labels(fused.model, Inputs.of(x))),
         "above": above,
         "sweeps": fused.plan.sweeps,
         "converged": fused.plan.converged,
