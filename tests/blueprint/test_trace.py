@@ -202,13 +202,13 @@ class Normed(nn.Module):
         return self.c(self.groups(self.b(self.norm(self.a(x)))))
 
 
-def test_norms_across_channels_make_a_space_permutable() -> None:
+def test_spaces_behind_norms_across_channels_are_elastic() -> None:
     model, x = randomised(Normed(), 0), torch.randn(4, 6)
     blueprint = pf.trace(model, x)
     kinds = [(s.name, s.width, s.kind) for s in blueprint]
     assert kinds == [
-        ("a", 8, "permutable"),
-        ("b", 6, "permutable"),
+        ("a", 8, "elastic"),
+        ("b", 6, "elastic"),
         ("c", 3, "rigid"),
     ]
     assert blueprint["b"].blocks.tolist() == [0, 0, 0, 1, 1, 1]
@@ -252,13 +252,13 @@ def test_heads_of_attention_are_blocks() -> None:
     blueprint = pf.trace(STIFF["transformer"].model(0), STIFF["transformer"].inputs())
     assert not blueprint.unknown
     queries, values = (blueprint[n] for n in ("fused", "fused#2"))
-    assert queries.kind == values.kind == "permutable"
+    assert queries.kind == values.kind == "elastic"
     assert queries.blocks.tolist() == values.blocks.tolist() == [h for h in range(3) for _ in range(4)]
     assert queries.bundle == values.bundle
     assert [b.index.shape for b in queries.bindings] == [(12, 2), (12, 2)]
     tables = [s for s in blueprint if any(b.parameter == "written.0.table" for b in s.bindings)]
     assert [(s.width, s.blocks.tolist()) for s in tables] == [(4, [0, 1, 2, 3])]
-    assert {s.name: s.kind for s in blueprint if s.kind != "permutable"} == {"mlp.0": "elastic", "head": "rigid"}
+    assert {s.name: s.kind for s in blueprint if s.kind != "elastic"} == {"head": "rigid"}
 
 
 def test_groups_of_a_convolution_are_units() -> None:

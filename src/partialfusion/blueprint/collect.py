@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .compare import operations
 from .labels import FIXED, Labels
-from .spaces import AxisBinding, Blueprint, Kind, Norm, Role, Space
+from .spaces import AxisBinding, Blueprint, Kind, Norm, NormBinding, Role, Space
+from .ties import tied_to_norms
 from .tracer import AxisLabels, Tracer
 
 
@@ -28,23 +31,33 @@ class Unit:
 def collect(tracer: Tracer) -> Blueprint:
     """Channels with the same bindings and the same marks form a space."""
     bound = [b for group in tracer.bound.values() for b in group] + _direct_axes(tracer)
-    _mark_conflicts(tracer, bound)
-    units = _units(tracer, bound)
+    scalars = _scalars(tracer)
+    bound += [b for b, _ in scalars.values()]
+    tied = tied_to_norms(tracer.program, bound)
+    _mark_conflicts(tracer, bound, tied)
+    normed = [AxisLabels(path, 0, "scales", labels, None) for path, labels in tracer.normed.items()]
+    units = _units(tracer, [*bound, *normed])
     groups: dict[tuple[object, ...], list[Unit]] = defaultdict(list)
     for unit in units:
         places = tuple((b, len(p)) for b, p in unit.places.items())
         signature = places, tuple(sorted(unit.marks.items())), unit.bundle, unit.history
         groups[signature].append(unit)
-    spaces = [_space(tracer, bound, members) for members in groups.values()]
+    spaces = [_space(tracer, [*bound, *normed], len(bound), members) for members in groups.values()]
     shapes = {name: tuple(t.shape) for name, t in tracer.program.tensors.items()}
     norms = tuple(dict.fromkeys(_merge_norms(tracer.norms)))
     return Blueprint(
-        _named(spaces),
+        _with_bundles(_named(spaces)),
         norms,
         shapes,
         dict(tracer.unknown),
         tracer.program.used,
         tuple(sorted(tracer.nonlinear_after)),
+        norm_layers=dict(tracer.program.norms),
+        normed={path: len(labels) for path, labels in tracer.normed.items()},
+        constants=frozenset(tracer.constants),
+        tied=tied,
+        operations=operations(tracer.program),
+        scalars={name: behind for name, (_, behind) in scalars.items()},
     )
 
 
@@ -59,17 +72,35 @@ def _direct_axes(tracer: Tracer) -> list[AxisLabels]:
                     tracer.rigid(group[0].labels, f"{name} is used in two ways")
             continue
         roots = tracer.labels.find(labels)
+        met = torch.bincount(tracer.labels.root)[roots] > 1  # a row of a table that nothing looks up meets nothing
         for axis in reversed(range(roots.dim())):
-            rows = roots.movedim(axis, -1).reshape(-1, roots.shape[axis])
-            if bool((rows == rows[0]).all()):
-                found.append(AxisLabels(name, axis, "writes", rows[0], None))
+            rows, known = (x.movedim(axis, -1).reshape(-1, roots.shape[axis]) for x in (roots, met))
+            channels = torch.where(known.any(0), rows.masked_fill(~known, 0).amax(0), rows[0])
+            if bool(((rows == channels) | ~known).all()):
+                tracer.labels.unite(rows, channels.expand_as(rows))
+                found.append(AxisLabels(name, axis, "writes", tracer.labels.find(channels), None))
                 break
         else:
             tracer.rigid(roots, f"{name} carries channels along several axes")
     return found
 
 
-def _mark_conflicts(tracer: Tracer, bound: list[AxisLabels]) -> None:
+def _scalars(tracer: Tracer) -> dict[str, tuple[AxisLabels, int]]:
+    """Parameters of a single number that can be spread over channels: the channels, and the number of dimensions
+    behind these. They must be the same wherever the number is used."""
+    found = {}
+    for name, uses in tracer.scalars.items():
+        labels, dim, _ = uses[0]
+        roots = tracer.labels.find(labels)
+        alike = all(d == dim and torch.equal(tracer.labels.find(other), roots) for other, d, _ in uses)
+        taken = name in tracer.direct or any(parameter == name for parameter, _ in tracer.bound)
+        if alike and not taken and bool((roots > FIXED).all()) and len(tracer.program.tensors[name].shape) == 1:
+            role: Role = "scales" if any(r == "scales" for _, _, r in uses) else "writes"
+            found[name] = AxisLabels(name, 0, role, roots, None), -1 - dim
+    return found
+
+
+def _mark_conflicts(tracer: Tracer, bound: list[AxisLabels], tied: Mapping[str, str]) -> None:
     """A parameter takes its models' shares once, so it can follow the write kernel of one space only."""
     roles: dict[tuple[str, int], set[Role]] = defaultdict(set)
     writing: dict[str, list[AxisLabels]] = defaultdict(list)
@@ -79,6 +110,8 @@ def _mark_conflicts(tracer: Tracer, bound: list[AxisLabels]) -> None:
             writing[b.parameter].append(b)
     for b in bound:
         both = roles[b.parameter, b.axis] >= {"reads", "writes"}
+        if b.parameter in tied:
+            continue
         if both or (b.role != "reads" and len({w.axis for w in writing[b.parameter]}) > 1):
             tracer.permutable(b.labels, f"{b.parameter} is tied")
 
@@ -87,20 +120,34 @@ def _units(tracer: Tracer, bound: list[AxisLabels]) -> list[Unit]:
     """The channels, in the order in which the network first computes them."""
     units: dict[int, Unit] = defaultdict(Unit)
     unit_of = tracer.labels.units()
+    tensors = tracer.program.tensors
     for number, b in enumerate(bound):
+        one = b.parameter in tracer.scalars and tensors[b.parameter].numel() == 1
         for position, root in enumerate(unit_of[b.labels].tolist()):
             if root > FIXED:
-                units[root].places[number].append(position)
+                units[root].places[number].append(0 if one else position)
     history = tracer.labels.histories(unit_of).tolist()
     for root, unit in units.items():
         unit.history = history[root]
     _put_into_blocks(tracer, units, unit_of)
+    _stiffen_members(tracer)
     for number, (labels, counts, mark) in enumerate(tracer.labels.marks):
         event = number if mark.kind == "permutable" else -1 - number
         for root, count in zip(unit_of[labels].tolist(), counts.tolist(), strict=True):
             if root in units:
                 units[root].marks[event] += count
     return [units[root] for root in sorted(units)]
+
+
+def _stiffen_members(tracer: Tracer) -> None:
+    """What cannot be moved as a block cannot be moved channel by channel either: a mean of outputs is an output."""
+    labels = tracer.labels
+    parent = labels.parents()
+    children = torch.nonzero(parent).flatten()
+    for found, _, mark in list(labels.marks):
+        if mark.kind == "rigid":
+            members = children[torch.isin(parent[children], labels.find(found))]
+            labels.mark(members, mark)
 
 
 def _put_into_blocks(tracer: Tracer, units: dict[int, Unit], unit_of: Tensor) -> None:
@@ -121,29 +168,37 @@ def _put_into_blocks(tracer: Tracer, units: dict[int, Unit], unit_of: Tensor) ->
                 units[root].bundle, units[root].block = int(alike.root[block]), block
 
 
-def _space(tracer: Tracer, bound: list[AxisLabels], members: list[Unit]) -> Space:
+def _space(tracer: Tracer, bound: list[AxisLabels], parameters: int, members: list[Unit]) -> Space:
+    """A space of units that are alike; of the axes `bound`, the first `parameters` are those of parameters, the others
+    those of norms."""
     first = next(iter(members[0].places))
     members = sorted(members, key=lambda u: u.places[first])
-    bindings = []
+    bindings, norms = [], []
     for number in members[0].places:
         b = bound[number]
         index = np.array([u.places[number] for u in members], np.int64)
-        bindings.append(AxisBinding(b.parameter, b.axis, b.role, index, b.dim))
+        if number < parameters:
+            bindings.append(AxisBinding(b.parameter, b.axis, b.role, index, b.dim))
+        else:
+            norms.append(NormBinding(b.parameter, index))
     kinds: dict[str, list[str]] = defaultdict(list)
     for event in members[0].marks:
         mark = tracer.labels.marks[event if event >= 0 else -1 - event][2]
         kinds[mark.kind].append(mark.reason)
     kind: Kind = "rigid" if kinds["rigid"] else "permutable" if kinds["permutable"] else "elastic"
     reasons = tuple(dict.fromkeys(kinds["rigid"] or kinds["permutable"]))
+    space = Space("", len(members), kind, reasons, tuple(bindings), norms=tuple(norms))
     if members[0].bundle is None:
-        return Space("", len(members), kind, reasons, tuple(bindings))
-    if kind == "elastic":
-        kind, reasons = "permutable", ("goes with the heads of attention",)
+        return space
     blocks = np.unique([u.block for u in members], return_inverse=True)[1]
     sizes = np.bincount(blocks)
     if sizes.min() != sizes.max():
         kind, reasons = "rigid", ("lies in blocks of different sizes",)
-    return Space("", len(members), kind, reasons, tuple(bindings), blocks, str(members[0].bundle))
+    elif kind == "elastic" and bool((np.diff(blocks) < 0).any()):
+        kind, reasons = "permutable", ("its heads do not stand one after the other",)
+    return replace(
+        space, kind=kind, reasons=reasons, blocks=blocks, bundle=str(members[0].bundle), step=int(sizes.min())
+    )
 
 
 def _named(spaces: list[Space]) -> tuple[Space, ...]:
@@ -155,11 +210,26 @@ def _named(spaces: list[Space]) -> tuple[Space, ...]:
         taken[base] += 1
         name = base if taken[base] == 1 else f"{base}#{taken[base]}"
         named.append(replace(s, name=name))
-    first: dict[str, str] = {}
-    for s in named:
+    return tuple(named)
+
+
+def _with_bundles(spaces: tuple[Space, ...]) -> tuple[Space, ...]:
+    """Bundles named after their first space; their widths change together, or not at all."""
+    members: dict[str, list[Space]] = defaultdict(list)
+    for s in spaces:
         if s.bundle is not None:
-            first.setdefault(s.bundle, s.name)
-    return tuple(s if s.bundle is None else replace(s, bundle=first[s.bundle]) for s in named)
+            members[s.bundle].append(s)
+    found = []
+    for s in spaces:
+        if s.bundle is not None:
+            others = members[s.bundle]
+            s = replace(s, bundle=others[0].name, group=others[0].name)
+            stiff = next((o for o in others if o.kind != "elastic"), None)
+            if s.kind == "elastic" and (stiff is not None or any(o.heads != s.heads for o in others)):
+                why = "its heads are not of one number" if stiff is None else f"goes with the heads of {stiff.name}"
+                s = replace(s, kind="permutable", reasons=(why,))
+        found.append(s)
+    return tuple(found)
 
 
 def _merge_norms(norms: list[Norm]) -> list[Norm]:

@@ -20,9 +20,12 @@ FREE, FIXED = 0, 1
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that limits what may be done with a set of labels; each mark is a set of its own."""
+    """Something that tells a set of labels from others; each mark is a set of its own.
 
-    kind: Literal["permutable", "rigid"]
+    "permutable" and "rigid" limit what may be done with the channels; "set" only says that they are treated as one.
+    """
+
+    kind: Literal["set", "permutable", "rigid"]
     reason: str
 
 
@@ -35,6 +38,8 @@ class Labels:
         self.glued: list[Tensor] = []
         self.nests: list[tuple[Tensor, Tensor]] = []
         self.touches: list[tuple[Tensor, Tensor]] = []
+        self.version = 0  # counts the changes of roots
+        self._parents: tuple[tuple[int, int, int], Tensor] | None = None
 
     def fresh(self, n: int) -> Tensor:
         """n new labels."""
@@ -65,6 +70,7 @@ class Labels:
         table = torch.arange(len(self.root))
         table[nodes] = least[torch.from_numpy(component).long()]
         self.root = table[self.root]
+        self.version += 1
 
     def glue(self, labels: Tensor) -> None:
         """Record that each row of (sets × n) labels moves as one unit."""
@@ -102,6 +108,13 @@ class Labels:
 
     def parents(self) -> Tensor:
         """(labels,) the parent of every root, 0 for none; a channel in two blocks makes these one."""
+        state = self.version, len(self.root), len(self.nests)
+        if self._parents is None or self._parents[0] != state:
+            table = self._find_parents()
+            self._parents = (self.version, len(self.root), len(self.nests)), table
+        return self._parents[1]
+
+    def _find_parents(self) -> Tensor:
         if not self.nests:
             return torch.zeros(len(self.root), dtype=torch.long)
         child = torch.cat([rows.reshape(-1) for rows, _ in self.nests])

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import warnings
-from contextlib import redirect_stderr
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core.modules import at_rest, canonical_names, first_line, named_tensors, shapes_of, to_device_of
+from ..core.inputs import Inputs
+from ..core.modules import at_rest, canonical_names, first_line, forget, named_tensors, without_cache
 from ..errors import TraceError
+from .canonical import canonical
+from .norms import NormLayer, find_norms
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Program:
         constants: placeholder → tensor that the code itself holds.
         tensors: canonical name → the model's parameter or buffer.
         used: canonical names of those that the graph uses.
+        norms: path → norm across channels, each one operation of the graph.
     """
 
     graph: torch.fx.Graph
@@ -32,23 +37,40 @@ class Program:
     constants: dict[str, Tensor]
     tensors: dict[str, Tensor]
     used: frozenset[str]
+    norms: Mapping[str, NormLayer]
 
 
-def export(model: nn.Module, inputs: tuple[Any, ...]) -> Program:
-    """Export a model in evaluation mode; its modes and weights stay as they are."""
+def export(model: nn.Module, inputs: Inputs, norms: Mapping[str, NormLayer] | None = None) -> Program:
+    """Export a model in evaluation mode; all of it stays as it is.
+
+    Args:
+        model: the model.
+        inputs: example inputs.
+        norms: its norms across channels where these are known; otherwise they are found by what they compute.
+    """
     with at_rest(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        returned: list[Any] = []
+        twin = _copied(model, norms or {})  # what the code keeps between two calls is kept there
         try:
-            model(*to_device_of(model, inputs))
+            if norms is None:
+                norms = find_norms(twin, lambda m: returned.append(inputs.call(m)))
+                twin = canonical(twin, norms)
+            else:
+                returned.append(inputs.call(twin))
         except Exception as error:
             raise TraceError(
-                f"{type(model).__name__} does not run on the example inputs of shapes {shapes_of(inputs)}: "
+                f"{type(model).__name__} does not run on the example inputs of shapes {inputs.shapes}: "
                 f"{first_line(error)}. "
-                "Pass inputs (on the command line --input) as its forward takes them: a tensor, or a tuple of tensors."
+                "Pass inputs (on the command line --input) as its forward takes them: a tensor, a tuple of tensors, or "
+                "a mapping of keyword inputs."
             ) from error
+        inputs.results(returned[0])
+        copied = inputs.on_device_of(model)
         try:
-            with redirect_stderr(io.StringIO()):
-                exported = torch.export.export(model, to_device_of(model, inputs), strict=False)
+            with redirect_stderr(io.StringIO()), without_cache(twin), _without_stack_traces():
+                results = _Results(forget(twin), inputs)
+                exported = torch.export.export(results, copied.args, dict(copied.kwargs), strict=False)
         except Exception as error:
             raise TraceError(
                 f"torch.export cannot trace {type(model).__name__}: {first_line(error)}. Its forward must not branch "
@@ -56,16 +78,51 @@ def export(model: nn.Module, inputs: tuple[Any, ...]) -> Program:
                 "parts out of forward, or fuse the submodule that does the work."
             ) from error
     signature = exported.graph_signature
-    canonical = canonical_names(model)
+    first_names = canonical_names(model)
     tensors = named_tensors(model)
     names, constants = {}, {}
     for spec in signature.input_specs:
         placeholder, target = spec.arg.name, spec.target
         if target is None:
             continue
-        if target in canonical:
-            names[placeholder] = canonical[target]
+        own = target.removeprefix(_Results.PREFIX)
+        if own in first_names:
+            names[placeholder] = first_names[own]
         elif target in exported.constants and isinstance(exported.constants[target], Tensor):
             constants[placeholder] = exported.constants[target]
     used = {names[n.name] for n in exported.graph.nodes if n.op == "placeholder" and n.name in names and n.users}
-    return Program(exported.graph, names, constants, tensors, frozenset(used))
+    return Program(exported.graph, names, constants, tensors, frozenset(used), norms)
+
+
+def _copied(model: nn.Module, norms: Mapping[str, NormLayer]) -> nn.Module:
+    try:
+        return canonical(model, norms)
+    except Exception as error:
+        raise TraceError(
+            f"{type(model).__name__} cannot be copied by copy.deepcopy: {first_line(error)}. The result is a copy of "
+            "the last model; take what cannot be copied out of it."
+        ) from error
+
+
+@contextmanager
+def _without_stack_traces() -> Iterator[None]:
+    """Nodes of a graph that do not record which line made them: nobody asks, and it takes a tenth of the time."""
+    before = torch.fx.config.do_not_emit_stack_traces
+    torch.fx.config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        torch.fx.config.do_not_emit_stack_traces = before
+
+
+class _Results(nn.Module):
+    """A model that returns its results and nothing else, so that no other part of its output is one of the graph's."""
+
+    PREFIX = "model."
+
+    def __init__(self, model: nn.Module, inputs: Inputs) -> None:
+        super().__init__()
+        self.model, self.inputs, self.training = model, inputs, False
+
+    def forward(self, *args: Any, **kwargs: Any) -> list[Tensor]:
+        return self.inputs.results(self.model(*args, **kwargs))

@@ -21,17 +21,32 @@ from .values import Activation, Constant, Parameter, Value
 
 log = logging.getLogger(__name__)
 
+STATISTICS = ("batch_norm", "instance_norm", "view_norm")  # operations whose buffers have an entry for every channel
+# Operations that run a part of the program in another mode, which makes no difference to channels.
+WRAPPERS = ("wrap_with_autocast", "wrap_with_set_grad_enabled")
+
 
 def run(program: Program) -> Tracer:
-    """Run a program on labels; the tracer then holds the bindings and marks that were found."""
-    return _Run(program).run()
+    """Run a program on labels; the tracer then holds the bindings and marks that were found.
+
+    Buffers count as constants, but for statistics of norms. One that turns out to differ from channel to channel, such
+    as a table of positions that is added to a stream, follows the channels like a parameter: the program runs again.
+    """
+    carried = _statistics(program)
+    while True:
+        tracer = _Run(program, carried).run()
+        more = {n for n in tracer.follows_channels - carried if program.tensors[n].is_floating_point()}
+        if not more:
+            return tracer
+        carried |= more
 
 
 class _Run:
     """One run: the tracer that the rules see, and the value of every node so far."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, carried: frozenset[str]) -> None:
         self.program = program
+        self.carried = carried
         self.tracer = Tracer(program)
         self.values: dict[torch.fx.Node, Any] = {}
         self.reported: set[str] = set()
@@ -40,22 +55,29 @@ class _Run:
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = self._placeholder(node)
-            elif node.op == "get_attr":
-                found = operator.attrgetter(node.target)(self.program.graph.owning_module)
+        self._finish(self._run_graph(self.program.graph))
+        return self.tracer
+
+    def _run_graph(self, graph: torch.fx.Graph) -> Any:
+        """What a graph returns, the values of its placeholders given."""
+        for node in graph.nodes:
+            if node.op == "get_attr":
+                found = operator.attrgetter(node.target)(graph.owning_module)
                 self.values[node] = self.tracer.constant(found) if isinstance(found, Tensor) else found
             elif node.op == "call_function":
                 self.values[node] = self._call(node)
             elif node.op == "output":
-                self._finish(tree_map(lambda n: self.values.get(n, n), node.args))
-        return self.tracer
+                return self._looked_up(node.args[0])
+        return None
 
     def _placeholder(self, node: torch.fx.Node) -> Any:
         meta = node.meta.get("val")
         if node.name in self.program.names:
             name = self.program.names[node.name]
             tensor = self.program.tensors[name]
-            if not tensor.is_floating_point():
-                return self.tracer.constant(tensor)
+            if not isinstance(tensor, torch.nn.Parameter) and name not in self.carried:
+                self.tracer.constants.add(name)
+                return self.tracer.constant(tensor, name)
             return Parameter(name, tuple(tensor.shape), tuple(range(tensor.dim())))
         if node.name in self.program.constants:
             return self.tracer.constant(self.program.constants[node.name])
@@ -72,6 +94,9 @@ class _Run:
         args, kwargs = self._looked_up(list(node.args)), self._looked_up(dict(node.kwargs))
         if node.target is operator.getitem:
             return args[0][args[1]]
+        parts = [a for a in args if isinstance(a, torch.fx.GraphModule)]
+        if len(parts) == 1 and str(node.target) in WRAPPERS:
+            return self._inline(parts[0].graph, args[args.index(parts[0]) + 1 :])
         meta = node.meta.get("val")
         if meta is None:
             return None
@@ -93,6 +118,12 @@ class _Run:
         if in_place and isinstance(result, Activation):
             self._written_in_place(node, args[0], result)
         return result
+
+    def _inline(self, graph: torch.fx.Graph, operands: Sequence[Any]) -> Any:
+        """What a part of the program that is a graph of its own returns."""
+        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        self.values.update(zip(placeholders, operands, strict=True))
+        return self._run_graph(graph)
 
     def _looked_up(self, tree: Any) -> Any:
         return tree_map(lambda n: self.values[n] if isinstance(n, torch.fx.Node) else n, tree)
@@ -127,7 +158,9 @@ class _Run:
         return message
 
     def _no_rule(self, tensors: Sequence[Value], reason: str) -> Any:
-        self.tracer.unknown[self.tracer.operation] += 1
+        """Make all channels that an operation touches rigid; one that touches none needs no rule."""
+        if any(isinstance(v, Parameter) or (isinstance(v, Activation) and v.has_channels) for v in tensors):
+            self.tracer.unknown[self.tracer.operation] += 1
         for value in tensors:
             if not isinstance(value, Constant):
                 self.tracer.rigid(self.tracer.activation(value).labels, reason)
@@ -153,6 +186,14 @@ class _Run:
                 self.values[other] = self.tracer.fixed(labels.shape)
 
 
+def _statistics(program: Program) -> frozenset[str]:
+    """Buffers that hold the statistics of batch or instance norms."""
+    users = (
+        (node, str(user.target)) for node in program.graph.nodes for user in node.users if node.name in program.names
+    )
+    return frozenset(program.names[n.name] for n, target in users if any(kind in target for kind in STATISTICS))
+
+
 def _check_sizes(name: str, meta: Any) -> None:
     for tensor in tree_leaves(meta):
         if isinstance(tensor, Tensor) and not all(isinstance(n, int) for n in tensor.shape):
@@ -169,11 +210,13 @@ def _fold(target: Any, args: Any, kwargs: Any) -> Any:
         return value.value if isinstance(value, Constant) else value
 
     is_constant = lambda v: isinstance(v, Constant)  # noqa: E731
+    known = [v for v in tree_leaves((args, kwargs), is_leaf=is_constant) if isinstance(v, Constant)]
+    buffers = frozenset[str]().union(*(v.buffers for v in known))
     args, kwargs = tree_map(plain, (args, kwargs), is_leaf=is_constant)
     if "device" in kwargs:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     result = target(*args, **kwargs)
-    return tree_map(lambda t: Constant(t) if isinstance(t, Tensor) else t, result)
+    return tree_map(lambda t: Constant(t, buffers) if isinstance(t, Tensor) else t, result)
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:

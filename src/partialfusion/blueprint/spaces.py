@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 from ..core.arrays import Ints
 from ..core.text import shorten, table
+from .compare import Operation
+from .norms import NormLayer
 
 Role = Literal["writes", "reads", "scales"]
 Kind = Literal["elastic", "permutable", "rigid"]
@@ -44,6 +46,23 @@ class AxisBinding:
 
 
 @dataclass(frozen=True, eq=False)
+class NormBinding:
+    """A norm that runs across the channels of a space.
+
+    Attributes:
+        path: the module.
+        index: (units × multiplicity) positions of the units among the channels that it norms.
+    """
+
+    path: str
+    index: Ints
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.path, self.index.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
 class Space:
     """The channels that one activation axis carries, with every parameter axis that touches them.
 
@@ -56,6 +75,9 @@ class Space:
         blocks: (width,) for channels that stand in blocks, such as heads of attention: the block of each. Channels
             may be exchanged within a block, and blocks as wholes, together with those of the same bundle.
         bundle: names the spaces whose blocks go together (queries with keys, values, tables of biases).
+        norms: the norms that run across its channels.
+        step: its width changes by multiples of this: the channels of a head, or what the code ties it to.
+        group: names the spaces whose widths change together, by the same number of steps.
     """
 
     name: str
@@ -65,10 +87,24 @@ class Space:
     bindings: tuple[AxisBinding, ...]
     blocks: Ints | None = None
     bundle: str | None = None
+    norms: tuple[NormBinding, ...] = ()
+    step: int = 1
+    group: str | None = None
 
     @property
-    def key(self) -> frozenset[tuple[str, int, Role, int]]:
-        return frozenset(b.key for b in self.bindings)
+    def key(self) -> frozenset[tuple[object, ...]]:
+        """What must be the same in another trace for the space to be the same."""
+        return frozenset([*(b.key for b in self.bindings), *(n.key for n in self.norms)])
+
+    @property
+    def steps(self) -> int:
+        """The number of steps in its width."""
+        return self.width // self.step
+
+    @property
+    def heads(self) -> int:
+        """The number of its blocks."""
+        return 0 if self.blocks is None else int(self.blocks.max()) + 1
 
     def index(self, parameter: str, axis: int) -> Ints:
         """(units × multiplicity) places of the units on an axis of a parameter."""
@@ -108,6 +144,15 @@ class Blueprint:
         used: parameters and buffers that the model uses.
         nonlinear_after: non-linear operations between the last weights and the outputs; models are mixed before them.
         checked: what the self-check did, for the table.
+        norm_layers: path → norm that runs across a dimension.
+        normed: path → how many channels it runs across, for those that run across channels.
+        constants: buffers that belong to no channel; all models must have the same.
+        tied: weight that is both an embedding and the last layer → path of the norm in front of the last layer, which
+            takes the shares of the models.
+        scalars: parameter of a single number that scales or shifts all channels of an activation → how many dimensions
+            stand behind these. All units have it at position 0; where a width changes, it becomes one number for each.
+        follows: class and attribute of whole numbers that repeat a size → what they repeat; None where not known yet.
+        operations: what the model computes, in order; all models must compute the same.
     """
 
     spaces: tuple[Space, ...]
@@ -117,6 +162,13 @@ class Blueprint:
     used: frozenset[str] = frozenset()
     nonlinear_after: tuple[str, ...] = ()
     checked: str = "not checked"
+    norm_layers: Mapping[str, NormLayer] = field(default_factory=dict)
+    normed: Mapping[str, int] = field(default_factory=dict)
+    constants: frozenset[str] = frozenset()
+    tied: Mapping[str, str] = field(default_factory=dict)
+    scalars: Mapping[str, int] = field(default_factory=dict)
+    follows: Mapping[tuple[str, str], Literal["heads", "inner", "width"]] | None = None
+    operations: tuple[Operation, ...] = ()
 
     def __iter__(self) -> Iterator[Space]:
         return iter(self.spaces)
@@ -148,11 +200,17 @@ class Blueprint:
 
         The last weights and biases are not among them, since averaging these is mixing the outputs.
         """
-        return tuple(name for name in self.shapes if name in self.used and not self._kept_apart(name))
+        used = self.used - self.constants
+        return tuple(name for name in self.shapes if name in used and not self._kept_apart(name))
 
     def _kept_apart(self, name: str) -> bool:
         """Whether every entry of a parameter can go into channels of its own, or only mixes outputs."""
-        for axis, bound in self.axes.get(name, {}).items():
+        bound_to = self.axes.get(name, {})
+        if name in self.tied:
+            return all(s.kind == "elastic" or "output" in s.reasons for bound in bound_to.values() for s, _ in bound)
+        if name in self.scalars:
+            return all(s.kind == "elastic" for bound in bound_to.values() for s, _ in bound)
+        for axis, bound in bound_to.items():
             if all(b.role == "reads" for _, b in bound):
                 continue
             if all("output" in s.reasons and b.role == "writes" and not s.names("scales") for s, b in bound):
@@ -169,10 +227,24 @@ class Blueprint:
                 found.setdefault(s.bundle, []).append(s.name)
         return [tuple(spaces) for spaces in found.values()]
 
+    @cached_property
+    def groups(self) -> list[tuple[str, ...]]:
+        """The elastic spaces, those whose widths change together side by side, in the order of computation."""
+        found: dict[str, list[str]] = {}
+        for s in self.spaces:
+            if s.kind == "elastic":
+                found.setdefault(s.name if s.group is None else s.group, []).append(s.name)
+        return [tuple(members) for members in found.values()]
+
     def demote(self, names: Mapping[str, str], kind: Kind) -> Blueprint:
-        """A copy in which the spaces named (name → reason) have a lesser kind."""
-        spaces = tuple(s.demote(kind, names[s.name]) if s.name in names else s for s in self.spaces)
-        return replace(self, spaces=spaces)
+        """A copy in which the spaces named (name → reason) have a lesser kind; the widths that change with theirs are
+        fixed, too."""
+        spaces = [s.demote(kind, names[s.name]) if s.name in names else s for s in self.spaces]
+        stiff = {s.group: s.name for s in spaces if s.name in names and s.group is not None}
+        for k, s in enumerate(spaces):
+            if s.kind == "elastic" and s.group in stiff:
+                spaces[k] = s.demote("permutable", f"its width goes with that of {stiff[s.group]}")
+        return replace(self, spaces=tuple(spaces))
 
     def __repr__(self) -> str:
         return str(self)
@@ -195,6 +267,10 @@ class Blueprint:
         if self.unknown:
             ops = ", ".join(f"{op} (×{n})" for op, n in self.unknown.items())
             lines.append(f"operations without a rule: {ops}")
+        for group in self.groups:
+            if len(group) > 1 and any(self[s].blocks is None for s in group):
+                steps = shorten([f"{s} by {self[s].step}" for s in group])
+                lines.append(f"change width together, as the code takes one for the other: {steps}")
         if self.averaged:
             lines.append(f"only averaged, whatever alpha: {shorten(self.averaged)}")
         if self.nonlinear_after:

@@ -38,6 +38,11 @@ class Tracer:
         bound: (parameter, axis) → the labels bound there, by role.
         direct: parameter → labels (of its shape) of one that is used element by element.
         norms: normalisations with stored statistics.
+        normed: path of a norm across channels → the labels of its channels.
+        scalars: parameter of a single number → where it met channels: the (n,) labels, their dimension from the end,
+            and its role.
+        constants: buffers that count as constants.
+        follows_channels: buffers that were taken for constants and have an entry for every channel.
         unknown: operations without a rule, with the number of times they were met.
         nonlinear_after: non-linear operations between the last weights and the outputs.
     """
@@ -48,6 +53,10 @@ class Tracer:
         self.bound: dict[tuple[str, int], list[AxisLabels]] = {}
         self.direct: dict[str, Tensor] = {}
         self.norms: list[Norm] = []
+        self.normed: dict[str, Tensor] = {}
+        self.scalars: dict[str, list[tuple[Tensor, int, Role]]] = {}
+        self.constants: set[str] = set()
+        self.follows_channels: set[str] = set()
         self.unknown: Counter[str] = Counter()
         self.nonlinear_after: set[str] = set()
         self.operation = ""
@@ -72,9 +81,18 @@ class Tracer:
         """Whether the operation returns one tensor rather than several."""
         return isinstance(self.meta, Tensor)
 
-    def constant(self, tensor: Tensor) -> Value:
-        """A tensor that the code holds, copied so that it can be written into; one on the meta device is just fixed."""
-        return self.fixed(tensor.shape) if tensor.is_meta else Constant(tensor.detach().cpu().clone())
+    def constant(self, tensor: Tensor, buffer: str | None = None) -> Value:
+        """A tensor that the code or a buffer holds, copied so that it can be written into.
+
+        On the meta device, whole numbers are just fixed; other numbers are drawn at random, so that no two are equal.
+        """
+        buffers = frozenset[str]() if buffer is None else frozenset([buffer])
+        if not tensor.is_meta:
+            return Constant(tensor.detach().cpu().clone(), buffers)
+        if not tensor.is_floating_point():
+            return self.fixed(tensor.shape)
+        generator = torch.Generator().manual_seed(0)
+        return Constant(torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype), buffers)
 
     def fixed(self, shape: Sequence[int]) -> Activation:
         """A tensor whose elements belong to no channel and may differ from each other, wherever it is not expanded."""
@@ -104,22 +122,23 @@ class Tracer:
     def sets(self, labels: Tensor, dims: list[int]) -> Tensor:
         """What stands along `dims` is treated as a set. Returns the sets' labels, `dims` reduced to size one."""
         kept = [1 if d in dims else n for d, n in enumerate(labels.shape)]
-        rows = labels.movedim(dims, list(range(-len(dims), 0))).flatten(-len(dims)).reshape(_size(kept), -1)
+        rows = _rows_along(labels, dims)
+        if len(self.labels.find(rows).sort(1).values.unique(dim=0)) == 1:
+            self.permutable(rows, f"{self.operation} runs across it")
+            return torch.full(kept, FIXED)
         return self.blocks(rows, f"{self.operation} runs across it").view(kept)
 
     def blocks(self, rows: Tensor, reason: str) -> Tensor:
         """Channels that an operation treats as sets, one set a row of (positions × n) labels.
 
-        Returns the (positions,) labels of the sets: where there are several, each set is a block of its space.
+        Returns the (positions,) labels of the sets. Each set is a block of its space: blocks may be exchanged, kept
+        apart and removed as wholes.
         """
         found, which = self.labels.find(rows).sort(1).values.unique(dim=0, return_inverse=True)
-        self.permutable(found, reason)
-        if len(found) == 1:
-            return torch.full_like(which, FIXED)
-        real = (found > FIXED).all(1)
-        if not bool(real.all()):
+        if not bool((found > FIXED).all()):
             self.rigid(found, reason)
             return torch.full_like(which, FIXED)
+        self.labels.mark(found, Mark("set", reason))
         return self.labels.nest(found)[which]
 
     def together(self, groups: Tensor) -> None:
@@ -127,6 +146,38 @@ class Tracer:
         for row in groups[(groups == FIXED).any(1)]:
             self.rigid(row, "grouped with the network's input")
         self.labels.glue(groups)
+
+    def keep_order(self, labels: Tensor, dims: list[int], *, least: int = 2) -> bool:
+        """Let the channels along `dims` keep their order, if they stand in several sets of their own: each set then
+        moves as one unit, such as the channels of a head that positions rotate. Whether that is so.
+
+        Args:
+            labels: the labels.
+            dims: what stands along these is a set.
+            least: the number of sets below which nothing is done.
+        """
+        rows = self.labels.find(_rows_along(compact(labels), dims)).unique(dim=0)
+        every = torch.cat([row.unique() for row in rows])
+        if len(rows) < least or not bool((rows > FIXED).all()) or len(every.unique()) < len(every):
+            return False
+        self.together(rows)
+        return True
+
+    def are_apart(self, labels: Tensor, dim: int) -> bool:
+        """Whether one place along a dimension meets several channels of one weight: these are in several sets, such as
+        heads. Otherwise what meets there (a class token and patches) is one channel that was written by several."""
+        first = self.labels.find(labels.select(dim, 0)).unique()
+        for group in self.bound.values():
+            for bound in group:
+                if int(torch.isin(first[first > FIXED], self.labels.find(bound.labels)).sum()) > 1:
+                    return True
+        return False
+
+    def norm_across(self, path: str, labels: Tensor) -> None:
+        """Record that a norm runs across these (n,) channels; the same each time the module is used."""
+        if path in self.normed:
+            self.labels.unite(self.normed[path], labels)
+        self.normed[path] = labels
 
     def channels(self, x: Activation, dim: int) -> Tensor:
         """(n,) the labels along one dimension.
@@ -202,7 +253,7 @@ class Tracer:
             if isinstance(value, Parameter):
                 result = self._apply_parameter(value, result, role)
             elif isinstance(value, Constant):
-                self._apply_constant(value, result)
+                self._apply_constant(value, result, role)
         return result
 
     def meet(self, operands: Sequence[Activation], shape: tuple[int, ...]) -> Activation:
@@ -214,7 +265,15 @@ class Tracer:
             result = self._meet_two(result, other.labels)
         result = self.labels.find(compact(result)).expand(shape)
         self.labels.touch(result)
-        return Activation(result, sources, nonlinear_after)
+        return Activation(result, sources, nonlinear_after, self._sides(operands, shape))
+
+    def _sides(self, operands: Sequence[Activation], shape: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
+        """The sides of the one product of channels among the operands, where the others are alike for all of them."""
+        products = [a for a in operands if a.sides is not None]
+        others = [a.labels for a in operands if a.sides is None]
+        if len(products) != 1 or tuple(products[0].labels.shape) != shape:
+            return None
+        return None if any({-1, -2} & _from_the_end(x) for x in others) else products[0].sides
 
     def _meet_two(self, x: Tensor, y: Tensor) -> Tensor:
         x, y = self._aside(x, y), self._aside(y, x)
@@ -247,29 +306,51 @@ class Tracer:
         if not bool(where.any()):
             return
         along = [d for d in _from_the_end(other) if _size_from_end(labels, d) > 1 and labels.stride(d) != 0]
-        if along:
+        if along and not (bool(where.all()) and self.keep_order(other, [other.dim() + d for d in along])):
             met = torch.where(where, compact(other), FREE)
             self.rigid(met, "combined with values that do not follow its channels")
 
-    def _apply_constant(self, constant: Constant, result: Activation) -> None:
+    def _apply_constant(self, constant: Constant, result: Activation, role: Role) -> None:
+        """Where a constant differs along channels, they keep their order: in each of several sets of their own, or, if
+        it scales by position too (rotary embeddings), in one. Otherwise it must follow the channels."""
         value = constant.value
         offset = result.labels.dim() - value.dim()
-        for dim in varying_dims(result.labels):
-            d = dim - offset
-            if d >= 0 and value.shape[d] > 1 and bool((value != value.narrow(d, 0, 1)).any()):
-                self.rigid(result.labels, "meets a constant that differs between channels")
+        varying = [d for d in varying_dims(result.labels) if d >= offset and value.shape[d - offset] > 1]
+        along = [d for d in varying if bool((value != value.narrow(d - offset, 0, 1)).any())]
+        by_position = any(n > 1 and d + offset not in along for d, n in enumerate(value.shape))
+        ordered = bool(along) and self.keep_order(
+            result.labels, along, least=1 if role == "scales" and by_position else 2
+        )
+        if along and not ordered:
+            self.rigid(result.labels, "meets a constant that differs between channels")
+        if varying and not ordered:
+            self.follows_channels |= constant.buffers
 
     def _apply_parameter(self, parameter: Parameter, result: Activation, role: Role) -> Activation:
         varying = varying_dims(result.labels)
         offset = result.labels.dim() - len(parameter.shape)
         along = [d for d in varying if d >= offset and parameter.shape[d - offset] > 1]
         if not along:
+            if _size(parameter.shape) == 1:
+                self._scaled_by_one(parameter, result, varying, role)
             return result
         if len(varying) == 1:
             labels = self.channels(result, along[0])
             self.bind(parameter, along[0] - offset, labels, role)
             return replace(result, labels=self.labels.find(compact(result.labels)).expand(result.labels.shape))
         return self.meet([result, self.activation(parameter)], tuple(result.labels.shape))
+
+    def _scaled_by_one(self, parameter: Parameter, result: Activation, varying: list[int], role: Role) -> None:
+        """One number for all channels: it can be given to each of them, where they stand along one dimension."""
+        dim = varying[0] if len(varying) == 1 else 0
+        labels = self.channels(result, dim) if len(varying) == 1 else torch.tensor([FIXED])
+        self.scalars.setdefault(parameter.name, []).append((labels, dim - result.labels.dim(), role))
+
+
+def _rows_along(labels: Tensor, dims: list[int]) -> Tensor:
+    """(rows × n) the labels with `dims` flattened into rows."""
+    moved = labels.movedim(dims, list(range(-len(dims), 0)))
+    return moved.flatten(-len(dims)).reshape(-1, _size(moved.shape[-len(dims) :]))
 
 
 def _from_the_end(labels: Tensor) -> set[int]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from .labels import FIXED, compact
+
 
 @dataclass(frozen=True)
 class Activation:
@@ -15,14 +17,23 @@ class Activation:
         labels: the label of every element, in the tensor's shape.
         sources: names of the weights that computed it.
         nonlinear_after: the non-linear operations since those weights.
+        sides: of products of channels with channels, such as those of attention between channels, the labels along the
+            last dimension but one and along the last; every other dimension is that of `labels`. The labels themselves
+            are then those of the heads. What moves or reduces such a product drops them.
     """
 
     labels: Tensor
     sources: frozenset[str] = frozenset()
     nonlinear_after: frozenset[str] = frozenset()
+    sides: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def has_channels(self) -> bool:
+        """Whether any element belongs to a channel."""
+        return bool((compact(self.labels) > FIXED).any())
 
     def with_labels(self, labels: Tensor) -> Activation:
-        return replace(self, labels=labels)
+        return replace(self, labels=labels, sides=None)
 
     def with_nonlinearity(self, operation: str) -> Activation:
         return replace(self, nonlinear_after=self.nonlinear_after | {operation})
@@ -41,9 +52,15 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor that does not depend on inputs or parameters."""
+    """A tensor that does not depend on inputs or parameters.
+
+    Attributes:
+        value: the numbers.
+        buffers: names of the model's buffers that it was computed from.
+    """
 
     value: Tensor
+    buffers: frozenset[str] = frozenset()
 
 
 Value = Activation | Parameter | Constant

@@ -5,24 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-import torch
 from torch import nn
 
-from ..blueprint import Blueprint, Space, trace_labels
+from ..blueprint import Blueprint, Space, difference, digest, export, labelled, operations
+from ..core.inputs import Inputs
 from ..core.modules import named_tensors
 from ..errors import MismatchError
 from ..surgery import matching_spaces
 
 
-def conformed(models: Sequence[nn.Module], blueprint: Blueprint, inputs: tuple[Any, ...]) -> list[Blueprint]:
+def conformed(models: Sequence[nn.Module], blueprint: Blueprint, inputs: Inputs) -> list[Blueprint]:
     """One blueprint per model, all with the spaces of the last one's; models of its shapes share it.
+
+    Models that compute different things, other than by their widths, are refused.
 
     Args:
         models: the models.
         blueprint: the blueprint of the last model.
-        inputs: example inputs, to trace models of other widths.
+        inputs: example inputs, to compare what the models compute.
     """
     last = {name: tuple(t.shape) for name, t in named_tensors(models[-1]).items()}
     if last != dict(blueprint.shapes):
@@ -31,17 +32,29 @@ def conformed(models: Sequence[nn.Module], blueprint: Blueprint, inputs: tuple[A
             f"the blueprint belongs to another model: {name} has shape {last.get(name)} in the last model and "
             f"{blueprint.shapes.get(name)} in the blueprint; trace the last model"
         )
-    found = []
+    found: dict[int, Blueprint] = {id(models[-1]): blueprint}
     for k, model in enumerate(models[:-1]):
-        shapes = {name: tuple(t.shape) for name, t in named_tensors(model).items()}
-        _same_names(shapes, blueprint, k)
-        _only_widths_differ(shapes, blueprint, k)
-        _same_computation(model, models[-1], k)
-        if shapes == dict(blueprint.shapes):
-            found.append(blueprint)
-            continue
-        found.append(_renamed(trace_labels(model, inputs), blueprint, k))
-    return [*found, blueprint]
+        if id(model) not in found:
+            found[id(model)] = _conformed(model, models[-1], blueprint, inputs, k)
+    return [found[id(model)] for model in models]
+
+
+def _conformed(model: nn.Module, last: nn.Module, blueprint: Blueprint, inputs: Inputs, k: int) -> Blueprint:
+    """The blueprint of one model with the spaces of the last one's; the model is exported once."""
+    shapes = {name: tuple(t.shape) for name, t in named_tensors(model).items()}
+    _same_names(shapes, blueprint, k)
+    _only_widths_differ(shapes, blueprint, k)
+    _same_modules(model, last, k)
+    _same_constants(model, last, blueprint, k)
+    program = export(model, inputs)
+    same_shapes = shapes == dict(blueprint.shapes)
+    names = f"models[{k}]", "the last model"
+    differs = difference(operations(program), blueprint.operations, same_shapes=same_shapes, names=names)
+    if differs is not None and same_shapes:  # the blueprint may have been traced with a batch of another size
+        differs = difference(operations(program), operations(export(last, inputs)), same_shapes=True, names=names)
+    if differs is not None:
+        raise MismatchError(f"{differs}: fuse models of the same code and the same settings")
+    return blueprint if same_shapes else _renamed(labelled(program), blueprint, k)
 
 
 def _same_names(shapes: Mapping[str, tuple[int, ...]], blueprint: Blueprint, k: int) -> None:
@@ -89,6 +102,13 @@ def _renamed(traced: Blueprint, blueprint: Blueprint, k: int) -> Blueprint:
     lost = [s.name for s in blueprint if s.name not in found]
     if lost:
         raise MismatchError(f"models[{k}] does not have the spaces of the last model: {', '.join(lost)}")
+    for space in blueprint:
+        other = found[space.name]
+        if space.blocks is not None and other.blocks is not None and space.step != other.step:
+            raise MismatchError(
+                f"{space.name} has {other.heads} heads (or groups) of {other.step} channels in models[{k}] and "
+                f"{space.heads} of {space.step} in the last model: their number may differ, their size may not"
+            )
     return replace(traced, spaces=tuple(_like(s, found[s.name]) for s in blueprint))
 
 
@@ -98,7 +118,7 @@ def _like(space: Space, other: Space) -> Space:
     return replace(other, name=space.name, kind=space.kind, reasons=space.reasons, bindings=bindings)
 
 
-def _same_computation(model: nn.Module, last: nn.Module, k: int) -> None:
+def _same_modules(model: nn.Module, last: nn.Module, k: int) -> None:
     """Modules of the same classes with the same settings."""
     others = dict(last.named_modules())
     for path, module in model.named_modules():
@@ -112,7 +132,6 @@ def _same_computation(model: nn.Module, last: nn.Module, k: int) -> None:
             if ours.get(name) != theirs.get(name):
                 difference = f"{where} with {name}={ours.get(name)}, and {theirs.get(name)} in the last model"
                 raise MismatchError(f"{difference}: fuse models of the same code")
-    _same_integers(model, last, k)
 
 
 def _class_name(module: nn.Module) -> str:
@@ -129,12 +148,17 @@ def _settings(module: nn.Module) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in sizes}
 
 
-def _same_integers(model: nn.Module, last: nn.Module, k: int) -> None:
-    """Index tables and masks are part of the computation."""
-    ours = dict(model.named_buffers())
-    for name, theirs in last.named_buffers():
-        mine = ours.get(name)
-        if mine is None or theirs.is_floating_point() or mine.is_meta or name.endswith("num_batches_tracked"):
+def _same_constants(model: nn.Module, last: nn.Module, blueprint: Blueprint, k: int) -> None:
+    """Buffers that belong to no channel, such as tables of positions and masks, are part of the computation."""
+    ours, theirs = named_tensors(model), named_tensors(last)
+    for name in (n for n in theirs if n in blueprint.constants & blueprint.used):
+        if ours[name].is_meta or theirs[name].is_meta or digest(ours[name]) == digest(theirs[name]):
             continue
-        if mine.shape != theirs.shape or not torch.equal(mine, theirs):
-            raise MismatchError(f"the integer buffer {name} differs between models[{k}] and the last model")
+        path, _, own = name.rpartition(".")
+        kind = "buffer" if theirs[name].is_floating_point() else "integer buffer"
+        where = f" of {path} ({type(last.get_submodule(path)).__name__})" if path else ""
+        raise MismatchError(
+            f"the {kind} {own}{where} differs between models[{k}] and the last model: it belongs to no channel, so it "
+            "is part of what the models compute and is never averaged; build the models with the same settings, or "
+            f"copy {name} from one to the other if that is what you mean"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from ..labels import FIXED, FREE, compact
 from ..registry import NoRuleError, rule
 from ..tracer import Tracer
-from ..values import Activation, Parameter
+from ..values import Activation, Constant, Parameter
 from .linear import apply_weight
 
 
@@ -22,22 +23,71 @@ def contract(t: Tracer, a: Activation, b: Activation, shape: tuple[int, ...]) ->
     them within a head belong to that head's block.
     """
     batch = shape[:-2]
+    if a.sides is not None or b.sides is not None:
+        return _with_outer(t, a, b, shape)
     x = t.labels.find(compact(a.labels)).expand(*batch, *a.labels.shape[-2:])
     y = t.labels.find(compact(b.labels)).expand(*batch, *b.labels.shape[-2:])
     if _varies(x, -1) or _varies(y, -2):
         labels = _over_channels(t, x, y, batch)
+    elif _varies(x, -2) and _varies(y, -1):
+        return _outer(t, x[..., :, 0], y[..., 0, :], a, b)
     else:
         labels = _over_positions(t, x[..., :, :1], y[..., :1, :])
-    return Activation(
-        labels.expand(shape), a.sources | b.sources, a.nonlinear_after | b.nonlinear_after | {t.operation}
-    )
+    return _product(t, labels.expand(shape), a, b)
+
+
+def _product(t: Tracer, labels: Tensor, a: Activation, b: Activation) -> Activation:
+    return Activation(labels, a.sources | b.sources, a.nonlinear_after | b.nonlinear_after | {t.operation})
+
+
+def _outer(t: Tracer, rows: Tensor, columns: Tensor, a: Activation, b: Activation) -> Activation:
+    """Products of channels with channels, summed over positions: (… × L) and (… × M) labels.
+
+    Every product belongs to a head, a block of the spaces on both sides. Entries that belong to no channel (a row of
+    ones, for the sum) belong to the head, too.
+    """
+    sides, heads = [], []
+    for side in (rows, columns):
+        flat = t.labels.find(side).reshape(-1, side.shape[-1])
+        known = (flat > FIXED).any(0)
+        if bool((flat == FIXED).any()) or bool((flat[:, known] <= FIXED).any()):
+            raise NoRuleError
+        heads.append(t.blocks(flat[:, known], "attention mixes it head by head"))
+        sides.append(torch.where(known, flat, heads[-1][:, None]).view(side.shape))
+    t.labels.unite(*heads)
+    labels = t.labels.find(heads[0]).view(*rows.shape[:-1], 1, 1).expand(*rows.shape, columns.shape[-1])
+    return replace(_product(t, labels, a, b), sides=(sides[0], sides[1]))
+
+
+def _with_outer(t: Tracer, a: Activation, b: Activation, shape: tuple[int, ...]) -> Activation:
+    """A product of channels with channels meets the channels of one side again: those of the other side remain."""
+    batch = shape[:-2]
+    if a.sides is not None and b.sides is not None:
+        raise NoRuleError
+    if b.sides is not None:
+        met, kept = b.sides
+        other = t.labels.find(compact(a.labels)).expand(*batch, *a.labels.shape[-2:]).mT
+    else:
+        assert a.sides is not None
+        kept, met = a.sides
+        other = t.labels.find(compact(b.labels)).expand(*batch, *b.labels.shape[-2:])
+    if _varies(other, -1):
+        raise NoRuleError
+    met, other = t.labels.find(met.expand(*batch, met.shape[-1])), other[..., 0]
+    if bool((other <= FIXED).any()):
+        raise NoRuleError
+    t.blocks(other.reshape(-1, other.shape[-1]), "attention mixes it head by head")
+    t.labels.unite(met, other)
+    labels = t.labels.find(kept.expand(*batch, kept.shape[-1]))
+    labels = labels[..., None, :] if b.sides is not None else labels[..., :, None]
+    return _product(t, labels.expand(shape), a, b)
 
 
 def _over_channels(t: Tracer, x: Tensor, y: Tensor, batch: tuple[int, ...]) -> Tensor:
     if _varies(x, -2) or _varies(y, -1):
         raise NoRuleError
     left, right = x[..., 0, :], y[..., :, 0]
-    if bool(((left > FIXED) != (right > FIXED)).any()):
+    if bool(((left > FIXED) != (right > FIXED)).any()) or _varies(left, -1) != _varies(right, -1):
         raise NoRuleError
     t.labels.unite(left, right)
     rows = left.reshape(-1, left.shape[-1])
@@ -81,6 +131,9 @@ def matmul(t: Tracer, a: Any, b: Any) -> Activation:
         return apply_weight(t, a, b, None, read=0, write=1, x_dim=-1, out_dim=-1)
     if isinstance(a, Parameter) and len(a.shape) == 2 and t.activation(b).labels.dim() > 1:
         return apply_weight(t, b, a, None, read=1, write=0, x_dim=-2, out_dim=-2)
+    if isinstance(b, Parameter) and len(b.shape) > 2 and isinstance(a, Constant):
+        labels = t.channels(t.activation(b), -1)  # rows of a table, chosen or averaged
+        return t.spread(labels, -1, Activation(labels))
     a, b = t.activation(a), t.activation(b)
     if min(a.labels.dim(), b.labels.dim()) < 2:
         raise NoRuleError
@@ -90,9 +143,11 @@ def matmul(t: Tracer, a: Any, b: Any) -> Activation:
 @rule("scaled_dot_product_attention")
 def attention(t: Tracer, q: Any, k: Any, v: Any, mask: Any = None, *options: Any, **more: Any) -> Activation:
     """softmax(q kᵀ + mask) v, (… × heads × L × d)."""
-    if isinstance(mask, Parameter) or more.get("enable_gqa"):
-        raise NoRuleError
     q, k, v = t.activation(q), t.activation(k), t.activation(v)
+    if more.get("enable_gqa"):
+        k, v = (x.with_labels(x.labels.repeat_interleave(q.labels.shape[-3] // x.labels.shape[-3], -3)) for x in (k, v))
+    if isinstance(mask, Parameter):
+        mask = t.activation(mask)
     scores = contract(t, q, k.with_labels(k.labels.mT), (*q.labels.shape[:-1], k.labels.shape[-2]))
     if isinstance(mask, Activation):
         scores = t.meet([scores, mask], tuple(scores.labels.shape))

@@ -20,7 +20,10 @@ LINEAR = """
     dropout alpha_dropout feature_dropout feature_alpha_dropout to _to_copy type_as clone contiguous detach alias
     lift_fresh lift_fresh_copy neg
 """
-BINARY_SCALES = "mul div where maximum minimum masked_fill pow atan2 fmod remainder eq ne lt le gt ge"
+BINARY_SCALES = """
+    mul div where maximum minimum masked_fill pow atan2 fmod remainder eq ne lt le gt ge
+    __and__ __or__ __xor__ bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor
+"""
 BINARY_ADDS = "add sub rsub lerp addcmul addcdiv"
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
+from ..labels import FIXED, compact, varying_dims
 from ..registry import NoRuleError, rule
 from ..tracer import Tracer
-from ..values import Activation, Parameter
+from ..values import Activation, Constant, Parameter
 
 
 def apply_weight(
@@ -17,7 +18,12 @@ def apply_weight(
     """Dimension `read` of the weight reads dimension `x_dim` of x; dimension `write` writes `out_dim`."""
     if not isinstance(weight, Parameter) or len(weight.shape) < 2:
         raise NoRuleError
-    labels = t.channels(t.activation(x), x_dim)
+    x = t.activation(x)
+    if mixes_positions(t, x, x_dim):
+        if len(weight.shape) > 2:
+            raise NoRuleError
+        return x.with_labels(x.labels.narrow(x_dim, 0, 1).expand(t.shape))
+    labels = t.channels(x, x_dim)
     t.bind(weight, read, labels, "reads", x_dim)
     out = t.written(weight, write, out_dim)
     if isinstance(bias, Parameter):
@@ -25,6 +31,13 @@ def apply_weight(
     elif bias is not None:
         out = t.meet([Activation(out), t.activation(bias)], tuple(out.shape)).labels
     return t.computed(out, out_dim, weight)
+
+
+def mixes_positions(t: Tracer, x: Activation, dim: int) -> bool:
+    """Whether channels stand along other dimensions only: what a weight combines along this one are positions, the
+    same for all channels, and the weight belongs to none of them."""
+    varying = varying_dims(t.labels.find(compact(x.labels)).expand(x.labels.shape))
+    return bool(varying) and x.labels.dim() + dim not in varying and x.labels.shape[dim] > 1
 
 
 @rule("linear")
@@ -50,8 +63,10 @@ def convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Activation:
-    if not isinstance(weight, Parameter):
-        raise NoRuleError
+    if isinstance(weight, Constant):
+        return _with_constant(t, x, weight, bias, groups)
+    if isinstance(weight, Activation):
+        return _with_computed(t, x, weight, bias, groups)
     dim = 1 - len(weight.shape)
     if groups == 1:
         return apply_weight(t, x, weight, bias, read=1, write=0, x_dim=dim, out_dim=dim)
@@ -67,6 +82,39 @@ def convolution(
     if isinstance(bias, Parameter):
         t.bind(bias, 0, out, "writes")
     return t.computed(out, dim, weight)
+
+
+def _with_constant(t: Tracer, x: Any, weight: Constant, bias: Any, groups: int) -> Activation:
+    """Every channel blurred alike; a filter that is stored once for each of them follows them."""
+    x, value, dim = t.activation(x), weight.value, 1 - weight.value.dim()
+    labels = t.channels(x, dim)
+    tensors = t.program.tensors
+    stored = {b for b in weight.buffers if tensors[b].dim() and tensors[b].shape[0] == groups > 1}
+    alike = bool(stored) or bool((value == value[:1]).all())
+    if bias is not None or not groups == len(labels) == len(value) or not alike:
+        raise NoRuleError
+    t.follows_channels |= stored
+    return t.spread(labels, dim, x)
+
+
+def _with_computed(t: Tracer, x: Any, weight: Activation, bias: Any, groups: int) -> Activation:
+    """A weight that is computed from parameters, such as a standardised one, whose labels are those that it writes.
+
+    It mixes all that one channel is computed from. That is no harm where this never changes: the network's input, or a
+    single channel. Otherwise a channel of another model would change it.
+    """
+    x, dim = t.activation(x), 1 - weight.labels.dim()
+    out, labels = t.channels(weight, 0), t.channels(x, dim)
+    if not bool((out > FIXED).all()) or not (bias is None or isinstance(bias, Parameter)):
+        raise NoRuleError
+    if groups == len(labels) == len(out):
+        t.labels.unite(out, labels)
+    elif bool((labels > FIXED).any()):
+        why = "read by a weight that is computed across it, as standardised weights are"
+        t.rigid(torch.cat([labels, out]), why)
+    if isinstance(bias, Parameter):
+        t.bind(bias, 0, out, "writes")
+    return t.spread(t.labels.find(out), dim, Activation(out, weight.sources))
 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")

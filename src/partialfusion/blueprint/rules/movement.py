@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ..labels import compact, varying_dims
 from ..registry import NoRuleError, rule
 from ..tracer import Tracer
 from ..values import Activation, Constant, Parameter, Value
@@ -38,6 +40,7 @@ AXES_ONLY: dict[str, Callable[..., list[int]]] = {
     "t": _reversed,
     "numpy_T": _reversed,
     "transpose": _swapped,
+    "mT": lambda n: _swapped(n, -2, -1),
     "permute": _permuted,
 }
 
@@ -49,7 +52,11 @@ def reorder_axes(t: Tracer, x: Any, *args: Any) -> Value:
         order = AXES_ONLY[t.operation](len(x.shape), *args)
         return Parameter(x.name, tuple(x.shape[d] for d in order), tuple(x.axes[d] for d in order))
     x = t.activation(x)
-    return x.with_labels(x.labels.permute(AXES_ONLY[t.operation](x.labels.dim(), *args)))
+    order = AXES_ONLY[t.operation](x.labels.dim(), *args)
+    moved = x.with_labels(x.labels.permute(order))
+    if x.sides is not None and order == _swapped(len(order), -2, -1):
+        return replace(moved, sides=(x.sides[1], x.sides[0]))
+    return moved
 
 
 @rule("view", "reshape", "_unsafe_view", "view_as", "reshape_as")
@@ -60,6 +67,9 @@ def reshape(t: Tracer, x: Any, *shape: Any) -> Activation:
 
 @rule("cat", "concat", "concatenate")
 def cat(t: Tracer, tensors: list[Any], dim: int = 0) -> Activation:
+    for value in tensors:
+        if isinstance(value, Constant) and any(isinstance(other, Parameter) for other in tensors):
+            t.follows_channels |= value.buffers
     parts = [t.activation(v) for v in tensors]
     labels = [p.labels for p in parts if p.labels.dim() == len(t.shape)]
     dim = dim % len(t.shape)
@@ -87,11 +97,20 @@ def pad(t: Tracer, x: Any, widths: list[int], mode: Any = "constant", value: Any
 
 @rule("index")
 def index(t: Tracer, x: Any, indices: list[Any]) -> Activation:
-    if any(isinstance(i, (Activation, Parameter)) for i in indices):
-        raise NoRuleError
+    """Indices that are computed choose positions, where all that they may choose from is alike."""
     x = t.activation(x)
-    chosen = tuple(slice(None) if i is None else i.value for i in indices)
+    chosen = tuple(slice(None) if i is None else _index(t, x, d, i) for d, i in enumerate(indices))
     return _checked(t, x, x.labels[chosen])
+
+
+def _index(t: Tracer, x: Activation, dim: int, index: Any) -> Tensor:
+    """An index along one dimension, as it is or as any other that finds the same labels."""
+    if isinstance(index, Constant):
+        return index.value
+    labels = t.labels.find(compact(x.labels))
+    if isinstance(index, Parameter) or dim in varying_dims(labels.expand(x.labels.shape)):
+        raise NoRuleError
+    return torch.zeros(index.labels.shape, dtype=torch.long)
 
 
 @rule("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_empty", "empty_like")

@@ -13,7 +13,15 @@ WINDOWS = """
     max_pool{n}d avg_pool{n}d adaptive_avg_pool{n}d adaptive_max_pool{n}d max_pool{n}d_with_indices
     upsample_nearest{n}d _upsample_nearest_exact{n}d lp_pool{n}d
 """
-RESIZES = "upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_bicubic2d upsample_trilinear3d"
+RESIZES = {
+    "upsample_linear1d": 1,
+    "upsample_bilinear2d": 2,
+    "_upsample_bilinear2d_aa": 2,
+    "upsample_bicubic2d": 2,
+    "_upsample_bicubic2d_aa": 2,
+    "_upsample_lanczos2d_aa": 2,
+    "upsample_trilinear3d": 3,
+}
 
 
 def _pool(n: int) -> Any:
@@ -30,7 +38,7 @@ def _pool(n: int) -> Any:
 
 for _n in (1, 2, 3):
     rule(*WINDOWS.format(n=_n).split())(_pool(_n))
-for _name, _n in zip(RESIZES.split(), (1, 2, 2, 2, 3), strict=True):
+for _name, _n in RESIZES.items():
     rule(_name)(_pool(_n))
 
 
