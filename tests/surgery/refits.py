@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.blueprint import Blueprint
+from partialfusion.core.inputs import Inputs
 from partialfusion.fusing.conform import conformed
 from partialfusion.fusing.result import Fusion
 from partialfusion.surgery.refit import refit_model
@@ -23,8 +24,8 @@ def data_of(exhibit: Exhibit, batches: int = 8) -> list[tuple[Tensor]]:
 
 def refitted(fused: Fusion, models: Sequence[nn.Module], data: Any, **options: Any) -> nn.Module:
     first = next(iter(data))
-    blueprints = conformed(models, fused.blueprint, first)
-    refit_model(fused.model, fused.layout, models, blueprints, fused.plan, data, **options)
+    blueprints = conformed(models, fused.blueprint, Inputs.of(first))
+    refit_model(fused.model, fused.layout, models, blueprints, fused.plan, [*map(Inputs.of, data)], **options)
     return fused.model
 
 

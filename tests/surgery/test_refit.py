@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.blueprint import Blueprint
+from partialfusion.core.inputs import Inputs
 from partialfusion.core.modules import named_tensors
 from partialfusion.errors import DataError, OptionError
 from partialfusion.kernels import KernelPair, Plan, Reduction
@@ -132,10 +133,12 @@ def test_plans_of_clusters_and_deletions(exhibit: Exhibit, kind: str) -> None:
     if kind != "cluster two":
         models = models[:1]
     plan = deletions(blueprint, 0.6) if kind == "delete" else clusters(blueprint, len(models), 0.6)
-    surgery_result = apply(models, [blueprint] * len(models), plan, data[0])
+    surgery_result = apply(models, [blueprint] * len(models), plan, Inputs.of(data[0]))
     goal = ensemble(models, plan.mix, data)
     before = distance(outputs(surgery_result.model, data), goal)
-    refit_model(surgery_result.model, surgery_result.layout, models, [blueprint] * len(models), plan, data)
+    refit_model(
+        surgery_result.model, surgery_result.layout, models, [blueprint] * len(models), plan, [*map(Inputs.of, data)]
+    )
     assert distance(outputs(surgery_result.model, data), goal) < 0.7 * before
 
 
@@ -305,7 +308,7 @@ def test_bad_data_and_options_are_named() -> None:
     with pytest.raises(DataError, match="not finite"):
         refitted(fused, models, [(x.clone().fill_(torch.nan),)])
     with pytest.raises(DataError, match=r"batch 0 of shapes \[\(4, 9\)\]"):
-        refit_model(fused.model, fused.layout, models, [fused.blueprint] * 2, fused.plan, [(x[:, :9],)])
+        refit_model(fused.model, fused.layout, models, [fused.blueprint] * 2, fused.plan, [Inputs.of(x[:, :9])])
     assert identical(state, fused.model)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.surgery.verify import bisect_failures
+from partialfusion.surgery.elastic import bisect_failures
 from zoo import ZOO, Exhibit, error, mlp, randomised
 
 zoo = pytest.mark.parametrize("exhibit", ZOO.values(), ids=ZOO.keys())

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..blueprint import Blueprint, RuleError, Space, trace_labels
+from ..blueprint.canonical import canonical
+from ..core.inputs import Inputs, run
 from ..core.modules import named_tensors
 from ..core.text import shorten
 from ..errors import TraceError, VerificationError
 from ..features import TracedModel
 from ..kernels import Plan
+from .numbers import Candidates, Follows
 from .resize import resized
+from .views import install_views, share_out
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,10 +42,11 @@ class AppliedPlan(Plan):
 
 @dataclass(frozen=True)
 class SurgeryResult:
-    """A new model, and the plan that made it."""
+    """A new model, the plan that made it, and the whole numbers in its modules that followed the new widths."""
 
     model: nn.Module
     plan: AppliedPlan
+    follows: Follows = field(default_factory=dict)
 
     @property
     def layout(self) -> Mapping[str, Space]:
@@ -58,9 +65,7 @@ class ResizeError(VerificationError):
         self.spaces, self.why, self.exact = list(spaces), why, exact
 
 
-def apply(
-    models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Plan, inputs: tuple[Any, ...]
-) -> SurgeryResult:
+def apply(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Plan, inputs: Inputs) -> SurgeryResult:
     """A new model, of the last model's class, with every parameter as the plan says.
 
     Args:
@@ -70,20 +75,56 @@ def apply(
         inputs: example inputs, to trace the resized model.
     """
     blueprint = blueprints[-1]
-    shapes = target_shapes(blueprint, plan)
-    try:
-        result = resized(models[-1], shapes)
-        layout = layout_of(result, blueprint, plan, inputs)
-    except ResizeError:
-        result = resized(models[-1], shapes, follow=True)
-        layout = layout_of(result, blueprint, plan, inputs)
+    resized_model = _resize(models[-1], blueprint, plan, inputs)
+    result, layout = resized_model.model, resized_model.layout
     applied = AppliedPlan.of(plan, layout)
     sources = [TracedModel.of(m, b) for m, b in zip(models, blueprints, strict=True)]
+    tensors = named_tensors(result)
     with torch.no_grad():
-        for name, target in named_tensors(result).items():
-            if target.is_floating_point() and not target.is_meta:
+        for name, target in tensors.items():
+            if target.is_floating_point() and not target.is_meta and name not in blueprint.constants:
                 target.copy_(_parameter(name, sources, applied, tuple(target.shape)))
-    return SurgeryResult(result, applied)
+        share_out(tensors, blueprint, applied, layout)
+    return SurgeryResult(install_views(result, blueprint, applied, layout), applied, resized_model.follows)
+
+
+@dataclass(frozen=True)
+class _Resized:
+    """A copy of a model with new widths and no content, where its channels sit, and which numbers had to follow."""
+
+    model: nn.Module
+    layout: dict[str, Space]
+    follows: Follows
+
+
+def _resize(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: Inputs) -> _Resized:
+    shapes = {n: shape for n, shape in target_shapes(blueprint, plan).items() if n not in blueprint.constants}
+    if all(plan[s.name].width == s.width for s in blueprint):
+        return _Resized(resized(model, shapes), dict(blueprint.by_name), {})
+    candidates = Candidates(model, blueprint, plan, shapes)
+
+    def made(follows: Follows) -> _Resized:
+        result = resized(model, shapes, candidates.numbers(follows))
+        return _Resized(result, layout_of(result, blueprint, plan, inputs), follows)
+
+    if blueprint.follows is not None:
+        return made(blueprint.follows)
+    try:
+        return made({})
+    except ResizeError as error:
+        log.debug("no number follows: %s", error)
+        first = error
+    trial = canonical(resized(model, shapes), blueprint.norm_layers)
+    found = candidates.search(trial, lambda m: run(m, inputs))
+    if found is None:
+        raise first
+    try:
+        return made(found)
+    except ResizeError:
+        more = candidates.heads(trial, lambda m: run(m, inputs), found)
+        if more == found:
+            raise
+        return made(more)
 
 
 def target_shapes(blueprint: Blueprint, plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -91,30 +132,43 @@ def target_shapes(blueprint: Blueprint, plan: Plan) -> dict[str, tuple[int, ...]
     shapes = {}
     for name, shape in blueprint.shapes.items():
         new = list(shape)
+        if name in blueprint.scalars:
+            bound = blueprint.axes[name][0]
+            if any(plan[s.name].width != s.width for s, _ in bound):
+                new = [sum(plan[s.name].width * b.index.shape[1] for s, b in bound), *[1] * blueprint.scalars[name]]
+            shapes[name] = tuple(new)
+            continue
         for axis, bound in blueprint.axes.get(name, {}).items():
             new[axis] += sum((plan[s.name].width - s.width) * b.index.shape[1] for s, b in bound)
         shapes[name] = tuple(new)
     return shapes
 
 
-def layout_of(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: tuple[Any, ...]) -> dict[str, Space]:
+def layout_of(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: Inputs) -> dict[str, Space]:
     """Where the units of every space sit in the resized model: traced again wherever a width changed."""
     changed = [s.name for s in blueprint if plan[s.name].width != s.width]
     if not changed:
         return dict(blueprint.by_name)
     try:
-        traced = trace_labels(model, inputs)
+        traced = trace_labels(model, inputs, blueprint.norm_layers)
     except RuleError:
         raise
     except TraceError as error:
         raise ResizeError(changed, str(error), exact=False) from error
     found = matching_spaces(blueprint, traced)
-    wrong = [s.name for s in blueprint if s.name not in found or found[s.name].width != plan[s.name].width]
+    wrong = [s.name for s in blueprint if s.name not in found or not _has_come_back(s, found[s.name], plan)]
     if wrong:
         resized_wrong = [n for n in wrong if n in changed]
         why = f"{shorten(wrong)} did not come back"
         raise ResizeError(resized_wrong or changed, why, exact=bool(resized_wrong))
     return found
+
+
+def _has_come_back(space: Space, found: Space, plan: Plan) -> bool:
+    """Whether a space has the width that it was given, in heads of the size that they had."""
+    if found.width != plan[space.name].width:
+        return False
+    return space.heads * found.width == found.heads * space.width
 
 
 def matching_spaces(blueprint: Blueprint, other: Blueprint) -> dict[str, Space]:
@@ -130,7 +184,11 @@ def _parameter(name: str, sources: Sequence[TracedModel], plan: AppliedPlan, sha
     total: Tensor | None = None
     for m, source in enumerate(sources):
         kernels = {space: reduction.pairs[m] for space, reduction in plan.items()}
+        if name in source.blueprint.scalars and shape == tuple(source.tensors[name].shape):
+            term = source.number(name) * plan.mix[m]  # one number for all channels, as in the source
+            total = term if total is None else total.add_(term.to(total.device))
+            continue
         term = source.mapped(name, kernels, layout=plan.layout, shape=shape, share=plan.mix[m])
         total = term if total is None else total.add_(term.to(total.device))
     assert total is not None
-    return total
+    return total.view(shape)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..blueprint import Blueprint, Norm, Space
+from ..core.inputs import Inputs
 from ..core.modules import evaluation_mode, named_tensors
 from ..core.observer import LayerCall, Observer
 from ..core.text import shorten
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 CHUNK = 1 << 24
 
 
-def recalibrate(model: nn.Module, blueprint: Blueprint, batches: Iterable[tuple[Any, ...]]) -> None:
+def recalibrate(model: nn.Module, blueprint: Blueprint, batches: Iterable[Inputs]) -> None:
     """Measure the statistics anew: the average over the batches of each batch's mean and variance.
 
     Only norms that run on stored statistics measure; the rest of the model is in evaluation mode, so dropout is off.

@@ -10,10 +10,15 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from ..core.modules import named_tensors
+from ..core.modules import forget, named_tensors
+from .numbers import set_number
 
 
-def resized(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], *, follow: bool = False) -> nn.Module:
+def resized(
+    model: nn.Module,
+    shapes: Mapping[str, tuple[int, ...]],
+    numbers: Mapping[str, Mapping[str, int]] | None = None,
+) -> nn.Module:
     """A deep copy whose floating-point parameters and buffers have the given shapes and no content yet.
 
     Tied tensors stay tied, because the copy replaces a tensor wherever it is met; nothing large is copied. The
@@ -21,13 +26,12 @@ def resized(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], *, follow: 
 
     Args:
         model: the module to copy.
-        shapes: name → new shape.
-        follow: let whole numbers that other modules keep follow too, where they equal a size that changes in one way
-            only among the parameters below that module.
+        shapes: name → new shape; tensors that are not named are copied.
+        numbers: module path → attribute → value, of whole numbers in other modules that repeat a size.
     """
     memo: dict[int, object] = {}
     for name, tensor in named_tensors(model).items():
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() or name not in shapes:
             continue
         fresh = torch.empty(shapes[name], dtype=tensor.dtype, device=tensor.device)
         memo[id(tensor)] = (
@@ -37,28 +41,16 @@ def resized(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], *, follow: 
         for value in vars(module).values():
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
-    result: nn.Module = copy.deepcopy(model, memo)
+    result = forget(copy.deepcopy(model, memo))
     for module in result.modules():
         for kind, update in ATTRIBUTES.items():
             if isinstance(module, kind):
                 update(module)
-    if follow:
-        _follow_widths(model, result)
+    modules = dict(result.named_modules())
+    for path, values in (numbers or {}).items():
+        for name, value in values.items():
+            set_number(modules[path], name, value)
     return result
-
-
-def _follow_widths(model: nn.Module, result: nn.Module) -> None:
-    """Numbers such as self.width in a user's own module."""
-    for before, after in zip(model.modules(), result.modules(), strict=True):
-        if type(before).__module__.startswith("torch.nn"):
-            continue
-        changes: dict[int, set[int]] = {}
-        for old, new in zip(before.parameters(), after.parameters(), strict=True):
-            for n, m in zip(old.shape, new.shape, strict=True):
-                changes.setdefault(n, set()).add(m)
-        for name, value in list(vars(after).items()):
-            if type(value) is int and changes.get(value, {value}) != {value} and len(changes[value] - {value}) == 1:
-                setattr(after, name, next(iter(changes[value] - {value})))
 
 
 def _linear(module: nn.Linear) -> None:
@@ -80,6 +72,27 @@ def _norm(module: _NormBase) -> None:
         module.num_features = width.shape[0]
 
 
+def _layer_norm(module: nn.LayerNorm | nn.RMSNorm) -> None:
+    if module.weight is not None and module.weight.dim() == 1:
+        module.normalized_shape = (module.weight.shape[0],)
+
+
+def _group_norm(module: nn.GroupNorm) -> None:
+    if module.weight is not None:
+        module.num_groups = module.num_groups * module.weight.shape[0] // module.num_channels
+        module.num_channels = module.weight.shape[0]
+
+
+def _attention(module: nn.MultiheadAttention) -> None:
+    """Heads keep their size; the class has the width of the stream as the width of all heads together."""
+    module.embed_dim = module.out_proj.weight.shape[0]
+    module.num_heads = module.out_proj.weight.shape[1] // module.head_dim
+    if module._qkv_same_embed_dim:
+        module.kdim = module.vdim = module.embed_dim
+    else:
+        module.kdim, module.vdim = module.k_proj_weight.shape[1], module.v_proj_weight.shape[1]
+
+
 def _embedding(module: nn.Embedding) -> None:
     module.embedding_dim = module.weight.shape[1]
 
@@ -88,10 +101,20 @@ def _prelu(module: nn.PReLU) -> None:
     module.num_parameters = module.weight.shape[0]
 
 
+def _recurrent(module: nn.RNNBase) -> None:
+    first, second = module.all_weights[0][:2]
+    module.input_size, module.hidden_size = first.shape[1], second.shape[1]
+
+
 ATTRIBUTES: dict[type[nn.Module], Callable[..., None]] = {
     nn.Linear: _linear,
     _ConvNd: _convolution,
     _NormBase: _norm,
+    nn.LayerNorm: _layer_norm,
+    nn.RMSNorm: _layer_norm,
+    nn.GroupNorm: _group_norm,
+    nn.MultiheadAttention: _attention,
     nn.Embedding: _embedding,
     nn.PReLU: _prelu,
+    nn.RNNBase: _recurrent,
 }

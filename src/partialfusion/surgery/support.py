@@ -34,7 +34,7 @@ def parameter_supports(
         if bool(support.all()):
             continue
         for b in space.bindings:
-            if b.parameter not in found:
+            if b.parameter not in found or b.index.size > shapes[b.parameter][b.axis]:  # one number for all channels
                 continue
             table = found[b.parameter][b.axis]
             if table is None:

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from ..blueprint import Blueprint, trace_labels
-from ..core.modules import as_inputs, named_tensors
+from ..core.inputs import Inputs
+from ..core.modules import named_tensors
 from ..errors import MismatchError, OptionError
 from ..kernels import KernelPair, Plan, Reduction
 from .apply import SurgeryResult, apply
+from .config import follow_config
 from .resize import resized
 from .verify import verify
 
@@ -46,7 +48,7 @@ def widen_net2net(
 
     Args:
         model: the model to widen; it is only read.
-        example_inputs: a tensor, or a tuple of positional inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         widths: space → number of channels, or a plan or fusion whose widths to take. Spaces not named stay.
         seed: random seed of the choice of channels and of the noise.
         noise: standard deviation of the noise on the weights of added channels, incoming and outgoing, relative to
@@ -88,7 +90,7 @@ def widen_random(
 
     Args:
         model: the model to widen; it is only read.
-        example_inputs: a tensor, or a tuple of positional inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         widths: space → number of channels, or a plan or fusion whose widths to take. Spaces not named stay.
         seed: random seed of the added weights.
         blueprint: a traced blueprint of the model, to save tracing it again.
@@ -118,7 +120,7 @@ def _widened(
     seed: int,
 ) -> tuple[Blueprint, SurgeryResult]:
     """The model with every space at its width, its channels placed by `pair(old width, new width)`."""
-    inputs = as_inputs(example_inputs)
+    inputs = Inputs.of(example_inputs)
     if blueprint is None:
         blueprint = verify(model, inputs, trace_labels(model, inputs), seed)
     elif {name: tuple(t.shape) for name, t in named_tensors(model).items()} != dict(blueprint.shapes):
@@ -128,7 +130,9 @@ def _widened(
     for space in blueprint:
         n, m = space.width, wanted.get(space.name, space.width)
         reductions[space.name] = Reduction((pair(n, m),), 0, (m,), (KernelPair.identity(n),))
-    return blueprint, apply([model], [blueprint], Plan(reductions, (1.0,)), inputs)
+    result = apply([model], [blueprint], Plan(reductions, (1.0,)), inputs)
+    follow_config(result.model, model, inputs)
+    return blueprint, result
 
 
 def _widths(widths: Mapping[str, int] | Plan | Planned, blueprint: Blueprint) -> dict[str, int]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...blueprint import Blueprint, Space
+from ...core.inputs import Inputs
 from ...core.modules import at_rest, named_tensors
 from ...core.observer import LayerCall, norm_modules
 from ...core.text import shorten
@@ -35,7 +35,7 @@ def refit_model(
     models: Sequence[nn.Module],
     blueprints: Sequence[Blueprint],
     plan: Plan,
-    batches: Iterable[tuple[Any, ...]],
+    batches: Iterable[Inputs],
     *,
     ridge: float = RIDGE,
     on_progress: Callable[[str, int, int], None] | None = None,
@@ -54,7 +54,7 @@ def refit_model(
         models: the sources; they are only read.
         blueprints: one per source.
         plan: the plan that made the model.
-        batches: tuples of inputs; read several times.
+        batches: inputs; read several times.
         ridge: how strongly weights are held to the merged ones, relative to the mean diagonal of the normal matrix.
         on_progress: called with a layer's name, the number of layers done and the number of all.
     """

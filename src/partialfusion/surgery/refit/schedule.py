@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
-
+from ...core.inputs import Inputs
 from ...core.modules import at_rest, named_tensors
 from ...errors import DataError
 from .steps import Step
@@ -19,19 +16,19 @@ PER_INPUT = 64
 # Bytes of batches, and of targets, that are kept so that the sources need not run again for every layer.
 KEPT = 1 << 29
 
-Source = Callable[[tuple[Any, ...], int], Targets]
+Source = Callable[[Inputs, int], Targets]
 
 
 class Data:
     """The batches, kept in memory if they are small: then every pass sees the same ones, in the same order."""
 
-    def __init__(self, batches: Iterable[tuple[Any, ...]]) -> None:
+    def __init__(self, batches: Iterable[Inputs]) -> None:
         self.batches, self.count = batches, 0
-        kept: list[tuple[Any, ...]] = []
+        kept: list[Inputs] = []
         size = 0
         for batch in batches:
             self.count += 1
-            size += sum(t.numel() * t.element_size() for t in tree_leaves(batch) if isinstance(t, Tensor))
+            size += sum(t.numel() * t.element_size() for t in batch.tensors)
             if size <= KEPT or not kept:
                 kept.append(batch)
             else:
@@ -42,7 +39,7 @@ class Data:
         if self.stays:
             self.batches = kept
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+    def __iter__(self) -> Iterator[Inputs]:
         return iter(self.batches)
 
 
@@ -99,5 +96,5 @@ class _Kept:
     def __init__(self, kept: Sequence[Targets]) -> None:
         self.kept = kept
 
-    def __call__(self, batch: tuple[Any, ...], number: int) -> Targets:
+    def __call__(self, batch: Inputs, number: int) -> Targets:
         return self.kept[number]

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from ...core.inputs import Inputs
 from ...core.modules import at_rest
 from ...core.observer import LayerCall, Observer
 from .unfold import Layout, geometry
@@ -57,7 +58,7 @@ class Step:
 class LayerCalls(Observer):
     """Every use of every weight and norm of a network, in order, and who reads the results."""
 
-    def __init__(self, model: nn.Module, batch: tuple[Any, ...]) -> None:
+    def __init__(self, model: nn.Module, batch: Inputs) -> None:
         super().__init__(model)
         self.calls: list[LayerCall] = []
         self.layouts: list[Layout] = []
@@ -71,7 +72,7 @@ class LayerCalls(Observer):
         self._read: dict[tuple[int, int], tuple[weakref.ref[Tensor], int]] = {}
         with at_rest(model):
             outputs = self.run(batch, 0)
-        self._reads(tree_leaves(outputs), "")
+        self._reads(batch.results(outputs), "")
 
     def before(self, call: LayerCall) -> None:
         found = geometry(call, self)

@@ -6,13 +6,13 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...blueprint import Blueprint, Space
+from ...core.inputs import Inputs
 from ...core.modules import named_tensors
 from ...core.observer import LayerCall, Observer, Stop
 from ...features import TracedModel
@@ -94,7 +94,7 @@ class TargetSource:
         self.observers = [_StepOutputs(model, steps, self._take(m)) for m, model in enumerate(union.models)]
         self.number, self.found = 0, Targets()
 
-    def __call__(self, batch: tuple[Any, ...], number: int) -> Targets:
+    def __call__(self, batch: Inputs, number: int) -> Targets:
         self.number, self.found = number, Targets()
         for observer in self.observers:
             observer.run(batch, number)

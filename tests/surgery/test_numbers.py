@@ -1,0 +1,56 @@
+"""Whole numbers that modules keep: those that must follow a new size do, and no others."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+import partialfusion as pf
+from partialfusion.surgery.numbers import numbers_of, set_number
+
+
+class Heads(nn.Module):
+    """Attention whose numbers are all alike: four heads of four channels, four positions, a window of four."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads, self.window, self.shape, self.scale = 4, 4, (4, 4, 4), 16
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = x.shape[0]
+        parts = self.qkv(x).view(batch, self.window, 3, self.heads, self.shape[2]).permute(2, 0, 3, 1, 4)
+        q, k, v = parts.unbind(0)
+        weights = (q @ k.mT / self.scale).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.attention, self.leave = nn.Linear(5, 16), Heads(), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        return self.leave((x + self.attention(x)).mean(1))
+
+
+def test_the_number_of_heads_follows_and_nothing_that_is_equal_to_it() -> None:
+    torch.manual_seed(0)
+    a, b, x = Net().eval(), Net().eval(), torch.randn(2, 4, 5)
+    result = pf.fuse([a, b], x, alpha=0.5)
+    attention = result.model.attention
+    assert (attention.heads, attention.window, attention.shape, attention.scale) == (6, 4, (4, 4, 4), 16)
+    whole = pf.fuse([a, b], x, alpha=1.0)
+    assert whole.model.attention.heads == 8
+    with torch.no_grad():
+        assert torch.allclose(whole.model(x), (a(x) + b(x)) / 2, atol=1e-6)
+    assert b.attention.heads == 4
+
+
+def test_numbers_in_tuples_are_set_one_by_one() -> None:
+    module = Heads()
+    assert numbers_of(module)["shape[2]"] == 4
+    set_number(module, "shape[1]", 7)
+    set_number(module, "heads", 5)
+    assert (module.shape, module.heads) == ((4, 7, 4), 5)
