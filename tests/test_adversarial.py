@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import partialfusion as pf
+from partialfusion.core.inputs import Inputs
+from partialfusion.core.modules import plain
 from partialfusion.surgery import apply
 from partialfusion.surgery.verify import reordered
 from zoo import error, identical, permuted_twin, randomised, snapshot
@@ -151,12 +153,12 @@ def inputs(shape: tuple[int, ...], seed: int = 0) -> Tensor:
 
 @nets
 def test_labels_alone_are_not_wrong(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
-    model, x = randomised(build(), 0), inputs(shape)
+    model, x = plain(randomised(build(), 0)), inputs(shape)
     blueprint = pf.trace(model, x, check=False)
     for seed in range(3):
         rng = np.random.default_rng(seed)
         plan = reordered(blueprint, [s.name for s in blueprint if s.kind != "rigid"], rng)
-        moved = apply([model], [blueprint], plan, (x,)).model.eval()
+        moved = apply([model], [blueprint], plan, Inputs.of(x)).model.eval()
         assert error(moved(x.clone()), model(x.clone())) < 1e-5
 
 

@@ -135,7 +135,7 @@ def test_channel_counts(exhibit: Exhibit) -> None:
         fused = pf.fuse(models, x, alpha=alpha)
         for space in fused.blueprint:
             n, r = space.width, fused.plan[space.name]
-            extra = round(alpha * n) if space.kind == "elastic" else 0
+            extra = space.step * round(alpha * space.steps) if space.kind == "elastic" else 0
             assert r.width == n + extra == r.fused + sum(r.isolated)
             for pair in r.pairs:
                 assert pair.read_matrix().sum(1) == pytest.approx(1.0)

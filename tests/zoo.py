@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.core.modules import named_tensors
+from partialfusion.core.inputs import Inputs
+from partialfusion.core.modules import named_tensors, plain
 from partialfusion.surgery import apply
 from partialfusion.surgery.verify import reordered
 from partialfusion_study.networks import BasicBlock
@@ -241,10 +242,11 @@ def randomised(model: nn.Module, seed: int) -> nn.Module:
 
 def permuted_twin(model: nn.Module, x: Tensor, seed: int = 0) -> nn.Module:
     """The same function with the channels of every space that is not rigid in another order."""
+    model = plain(model)
     blueprint = pf.trace(model, x)
     free = [s.name for s in blueprint if s.kind != "rigid"]
     plan = reordered(blueprint, free, np.random.default_rng(seed))
-    return apply([model], [blueprint], plan, (x,)).model
+    return apply([model], [blueprint], plan, Inputs.of(x)).model
 
 
 def error(a: Tensor, b: Tensor) -> float:

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
+from partialfusion.core.inputs import Inputs
 from partialfusion.features import Activations, Need
 from partialfusion.features.moments import Moments
 from zoo import ZOO, Exhibit, ResNet, permuted_twin, randomised
 
 
 def recorded(models: list[nn.Module], blueprint: pf.Blueprint, data: list[Tensor], spaces: list[str]) -> Activations:
-    return Activations.record(models, [blueprint] * len(models), [(x,) for x in data], spaces, [Need("pre")])
+    return Activations.record(models, [blueprint] * len(models), [Inputs.of(x) for x in data], spaces, [Need("pre")])
 
 
 def outputs(model: nn.Module, modules: list[nn.Module], data: list[Tensor]) -> list[np.ndarray]:

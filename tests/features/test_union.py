@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
+from partialfusion.core.inputs import Inputs
 from partialfusion.features import Activations, Need, TracedModel, UnionFeatures
 from zoo import ResNet, mlp, randomised, vgg
 
@@ -31,7 +32,7 @@ def features(models: list[nn.Module], data: list[Tensor], site: str) -> UnionFea
     blueprint = pf.trace(models[0], data[0])
     names = [s.name for s in blueprint if s.kind == "elastic"]
     needs = [Need(site, within=True)]
-    found = Activations.record(models, [blueprint] * len(models), [(x,) for x in data], names, needs)
+    found = Activations.record(models, [blueprint] * len(models), [Inputs.of(x) for x in data], names, needs)
     return UnionFeatures([TracedModel.of(m, blueprint) for m in models], [], found.union(site), "activations")
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import partialfusion as pf
-from partialfusion.core.modules import as_inputs
+from partialfusion.core.inputs import Inputs
 from partialfusion.errors import OptionError
 from partialfusion.fusing.budget import Path, Sizes, Structure, allocate
 from partialfusion.fusing.budget.paths import support_of
@@ -31,7 +31,7 @@ def test_foretold_counts_are_the_counts_of_the_result(name, method):
     blueprint = pf.trace(models[-1], x)
     result = pf.fuse(models, x, alpha=0.5, method=method, blueprint=blueprint)
     blueprint = result.blueprint
-    structure = Structure(models[-1], blueprint, as_inputs(x), 2)
+    structure = Structure(models[-1], blueprint, Inputs.of(x), 2)
     supports = {s.name: support_of(result.plan[s.name].support()) for s in blueprint if s.kind == "elastic"}
     assert structure.sizes(supports).params == result.count.effective
 
@@ -41,7 +41,7 @@ def test_operations_are_those_that_torch_counts():
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
         model(x)
-    found = Structure(model, pf.trace(model, x), (x,), 1).sizes({})
+    found = Structure(model, pf.trace(model, x), Inputs.of(x), 1).sizes({})
     assert found.flops == counter.get_total_flops()
     assert found.params == sum(p.numel() for p in model.parameters())
 
@@ -72,11 +72,11 @@ def test_budgets_hold_for_generalised_pruning(method):
 def test_bounds_of_every_kind_hold_together():
     models, x = pair(40)
     blueprint = pf.trace(models[-1], x)
-    single = Structure(models[-1], blueprint, (x,), 1).sizes({})
+    single = Structure(models[-1], blueprint, Inputs.of(x), 1).sizes({})
     bound = pf.Budget(params=1.5, flops=1.4, channels=1.3)
     result = pf.fuse(models, x, budget=bound)
     supports = {s.name: support_of(result.plan[s.name].support()) for s in blueprint if s.kind == "elastic"}
-    found = Structure(models[-1], blueprint, (x,), 2).sizes(supports)
+    found = Structure(models[-1], blueprint, Inputs.of(x), 2).sizes(supports)
     assert found.fits(bound.limits(single))
     assert found.used(bound.limits(single)) > 0.9
 
@@ -128,7 +128,7 @@ def test_allocation_is_close_to_the_best_there_is():
     """Against all combinations, with convex losses: no worse than the best by more than one step."""
     model, x = mlp(6, 8, 8, 4).eval(), torch.randn(2, 6)
     blueprint = pf.trace(model, x)
-    structure = Structure(model, blueprint, (x,), 2)
+    structure = Structure(model, blueprint, Inputs.of(x), 2)
     names = [s.name for s in blueprint if s.kind == "elastic"]
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -136,21 +136,22 @@ def test_allocation_is_close_to_the_best_there_is():
         for name in names:
             steps = np.sort(rng.random(8))[::-1]
             losses = np.append(np.cumsum(steps[::-1])[::-1], 0.0)
-            supports = tuple(Counter({1: k, 2: k, 3: 8 - k}) for k in range(9))
-            paths[name] = Path(tuple(k / 8 for k in range(9)), tuple(losses), supports)
-        smallest = structure.sizes({n: p.supports[0] for n, p in paths.items()})
-        largest = structure.sizes({n: p.supports[-1] for n, p in paths.items()})
+            supports = tuple({name: Counter({1: k, 2: k, 3: 8 - k})} for k in range(9))
+            paths[name,] = Path(tuple(k / 8 for k in range(9)), tuple(losses), supports)
+        smallest, largest = (
+            structure.sizes({n: s for p in paths.values() for n, s in p.supports[at].items()}) for at in (0, -1)
+        )
         limits = Sizes((smallest.params + largest.params) / 2, np.inf, np.inf)
         sizes = allocate(paths, structure, limits)
 
         def loss(at, paths=paths):
-            return sum(paths[n].losses[k] for n, k in zip(names, at, strict=True))
+            return sum(paths[n,].losses[k] for n, k in zip(names, at, strict=True))
 
-        found = tuple(paths[n].fractions.index(sizes[n]) for n in names)
+        found = tuple(paths[n,].fractions.index(sizes[n]) for n in names)
         fitting = [
             at
             for at in itertools.product(range(9), repeat=2)
-            if structure.sizes({n: paths[n].supports[k] for n, k in zip(names, at, strict=True)}).fits(limits)
+            if structure.sizes({n: paths[n,].supports[k][n] for n, k in zip(names, at, strict=True)}).fits(limits)
         ]
         assert found in fitting
         assert loss(found) <= min(map(loss, fitting)) + 1.0

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import partialfusion as pf
+from partialfusion.core.inputs import Inputs
 from partialfusion.core.progress import silent
 from partialfusion.fusing.mix_search import FINEST, around, coarse
 from partialfusion.fusing.options import resolve
@@ -34,7 +35,7 @@ def same_plans(a: Plan, b: Plan) -> None:
 
 
 def reduced(models: list[nn.Module], x: Any, **options: Any) -> tuple[Pipeline, Reduced]:
-    inputs = x if isinstance(x, tuple) else (x,)
+    inputs = Inputs.of(x)
     asked = {"method": "partial-ot", "alpha": 0.4, "convention": "value", **options}
     equal = (1 / len(models),) * len(models)
     chosen = {"features": "weights", "site": "auto", "align": "fixed-point", "norm": "analytic", "refit": False}

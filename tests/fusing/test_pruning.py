@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.blueprint import Blueprint
+from partialfusion.core.inputs import Inputs
 from partialfusion.kernels import KernelPair, Plan, Reduction
 from partialfusion.surgery import apply
 from zoo import STIFF, ZOO, error, identical, permuted_twin, randomised, snapshot
@@ -52,7 +53,7 @@ def duplicated(model: nn.Module, blueprint: Blueprint, x: Tensor, seed: int) -> 
         read[more] = 1 - part
         pair = KernelPair(np.arange(len(source)), source, np.ones(len(source)), read, len(source), n)
         reductions[space.name] = Reduction((pair,), 0, (len(source),), (KernelPair.identity(n),))
-    return apply([model], [blueprint], Plan(reductions, (1.0,)), (x,)).model
+    return apply([model], [blueprint], Plan(reductions, (1.0,)), Inputs.of(x)).model
 
 
 @everything
@@ -145,11 +146,11 @@ def test_channel_counts_are_as_asked(name: str, method: str) -> None:
     models, x, blueprint = [EXHIBITS[name].model(s) for s in range(3)], EXHIBITS[name].inputs(), blueprint_of(name)
     for data in (None, data_of(name)):
         fused = pf.fuse(models, x, alpha=0.3, method=method, data=data, blueprint=blueprint)
-        for space in elastic(blueprint):
-            assert fused.plan[space].width == blueprint[space].width + 2 * round(0.3 * blueprint[space].width)
+        for space in map(blueprint.__getitem__, elastic(blueprint)):
+            assert fused.plan[space.name].width == space.width + 2 * space.step * round(0.3 * space.steps)
         pruned = pf.prune(models[0], x, keep=0.6, method=method, data=data, blueprint=blueprint)
-        for space in elastic(blueprint):
-            assert pruned.plan[space].width == round(0.6 * blueprint[space].width)
+        for space in map(blueprint.__getitem__, elastic(blueprint)):
+            assert pruned.plan[space.name].width == space.step * round(0.6 * space.steps)
         for result in (fused, pruned):
             assert torch.isfinite(result.model(x)).all()
             for reduction in result.plan.values():

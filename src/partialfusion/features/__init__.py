@@ -2,7 +2,7 @@
 
 from .activations import Activations, Need
 from .traced import TracedModel
-from .union import UnionFeatures, UnionSpace
+from .union import UnionFeatures, UnionHeads, UnionSpace
 from .weights import WeightCosts
 
-__all__ = ["Activations", "Need", "TracedModel", "UnionFeatures", "UnionSpace", "WeightCosts"]
+__all__ = ["Activations", "Need", "TracedModel", "UnionFeatures", "UnionHeads", "UnionSpace", "WeightCosts"]

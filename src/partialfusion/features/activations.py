@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from ..blueprint import AxisBinding, Blueprint
 from ..core.arrays import Floats, Ints
+from ..core.inputs import Inputs
 from ..core.literals import Site
 from ..core.modules import at_rest
 from ..core.observer import LayerCall, Observer
@@ -29,10 +31,11 @@ class Tap:
 
     Attributes:
         space: name of the space.
-        weight: the weight at work there.
-        role: "writes" to see what the weight computes, "reads" to see what it reads.
+        weight: the weight at work there, or the path of a norm across channels.
+        role: "writes" to see what the weight computes, "reads" to see what it reads, "normed" for what a norm reads.
         dim: channel dimension of that activation, counted from the end.
         index: (units × slots) positions of the units along it.
+        tied: the weight is an embedding too; what it writes is what it looks up, what it reads is what it multiplies.
     """
 
     space: str
@@ -40,30 +43,38 @@ class Tap:
     role: str
     dim: int
     index: Ints
+    tied: bool = False
 
 
 def taps_of(blueprint: Blueprint, spaces: Sequence[str], site: Site) -> list[Tap]:
     """Where to look for the spaces: at the wanted site, or at the other one where a space has none.
 
     "auto" looks before the activation function, but after it for spaces with a batch norm: what is computed there has
-    no scale before it is normalised.
+    no scale before it is normalised. A stream is also seen where norms run across it: there it is whole, while each
+    weight writes only a part. Where it begins, it is only the embedding: that is left out where there is more to see.
     """
     statistics = {norm.var for norm in blueprint.norms}
     found = []
     for name in spaces:
-        bindings = blueprint[name].bindings
+        bindings, norms = blueprint[name].bindings, blueprint[name].norms
         after = site == "post" or (site == "auto" and any(b.parameter in statistics for b in bindings))
         for role in ("reads", "writes") if after else ("writes", "reads"):
             seen = [b for b in bindings if b.role == role and b.dim is not None]
+            if len(norms) > 1 and role == "writes":
+                seen = seen[1:] or seen
             if seen:
-                found += [_tap(name, b) for b in seen]
+                found += [_tap(name, b, bindings) for b in seen]
                 break
+        for norm in norms[1:] or norms:
+            found.append(Tap(name, norm.path, "normed", blueprint.norm_layers[norm.path].dim, norm.index))
     return found
 
 
-def _tap(space: str, binding: AxisBinding) -> Tap:
+def _tap(space: str, binding: AxisBinding, bindings: Sequence[AxisBinding]) -> Tap:
     assert binding.dim is not None
-    return Tap(space, binding.parameter, binding.role, binding.dim, binding.index)
+    place = binding.parameter, binding.axis
+    tied = {"reads", "writes"} <= {b.role for b in bindings if (b.parameter, b.axis) == place}
+    return Tap(space, binding.parameter, binding.role, binding.dim, binding.index, tied)
 
 
 class _Recorder(Observer):
@@ -75,11 +86,31 @@ class _Recorder(Observer):
             known = self.taps.setdefault((tap.weight, tap.role), [])
             if all(tap.space != other.space for other in known):
                 known.append(tap)
+        modules = dict(model.named_modules())
+        self.normed = {path: modules[path] for path, role in self.taps if role == "normed"}
         super().__init__(model)
 
     def start(self) -> None:
         super().start()
         self.found: dict[Place, Tensor] = {}
+        self.norm_calls: Counter[str] = Counter()
+
+    def run(self, batch: Inputs, number: int) -> Any:
+        hooks = [m.register_forward_pre_hook(self._before_norm(path)) for path, m in self.normed.items()]
+        try:
+            return super().run(batch, number)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _before_norm(self, path: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def before(module: nn.Module, args: tuple[Any, ...]) -> None:
+            for tap in self.taps[path, "normed"]:
+                place = tap.space, path, "normed", self.norm_calls[path], 0
+                self.found[place] = _channels(args[0], tap.dim, tap.index)
+            self.norm_calls[path] += 1
+
+        return before
 
     def before(self, call: LayerCall) -> None:
         self._keep(call, "reads", call.x)
@@ -89,6 +120,8 @@ class _Recorder(Observer):
 
     def _keep(self, call: LayerCall, role: str, activation: Tensor) -> None:
         for tap in self.taps.get((call.name, role), ()):
+            if tap.tied and (role == "writes") != (call.operation == "embedding"):
+                continue
             index, first = tap.index, 0
             if call.rows is not None and role == "writes":
                 index, first = _within(index, call.rows)
@@ -142,7 +175,7 @@ class Activations:
         cls,
         models: Sequence[nn.Module],
         blueprints: Sequence[Blueprint],
-        batches: Iterable[tuple[Any, ...]],
+        batches: Iterable[Inputs],
         spaces: Sequence[str],
         needs: Collection[Need],
     ) -> Activations:
@@ -151,7 +184,7 @@ class Activations:
         Args:
             models: the models.
             blueprints: one per model, with the same spaces.
-            batches: tuples of inputs; each is run once through every model and forgotten.
+            batches: inputs; each is run once through every model and forgotten.
             spaces: the spaces to look at.
             needs: what will be asked for.
         """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations_with_replacement
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from ..blueprint import Role
 from ..blueprint.spaces import owner
 from ..core.arrays import Floats, Ints
-from ..kernels import KernelPair
+from ..kernels import Choice, KernelPair
+from ..solvers import assignment
 from .activations import finite
 from .moments import Moments
 from .traced import TracedModel
@@ -154,6 +156,80 @@ class UnionSpace:
         if by == "activation":
             return self.masses * self.features.deviations(self.name)
         return self.masses * self.features.norms(self.name, outgoing=by == "outgoing")
+
+
+@dataclass(frozen=True)
+class UnionHeads(UnionSpace):
+    """The heads of the union in a bundle of spaces, in place of its channels.
+
+    Two heads are compared by their channels, each with the one that suits it best, over all spaces of the bundle.
+
+    Attributes:
+        spaces: the spaces of the bundle.
+        blocks: per space, (channels of the union,) the head of each channel, 0 … n − 1 over all models.
+    """
+
+    spaces: tuple[UnionSpace, ...]
+    blocks: tuple[Ints, ...]
+
+    @cached_property
+    def squared(self) -> Floats:
+        """(n × n) mean squared distances of the channels of two heads, matched as well as they can be."""
+        return self._matched(lambda space: space.squared)
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """(n × n) mean covariances of the channels of two heads, matched as well as they can be."""
+        return -self._matched(lambda space: -space.covariance)
+
+    def importance(self, by: str) -> Floats:
+        """(n,) the root mean square of the importances of a head's channels, over the spaces."""
+        found = [np.bincount(b, s.importance(by) ** 2) / np.bincount(b) for s, b in self._pairs()]
+        return np.sqrt(np.mean(found, axis=0))
+
+    def channels(self, choice: Choice) -> dict[str, Choice]:
+        """Space → what becomes of its channels, from what becomes of the heads.
+
+        In a head that is made of several, channels are matched with those of the heaviest.
+        """
+        found = {}
+        for number, (space, blocks) in enumerate(self._pairs()):
+            members = [np.flatnonzero(blocks == h) for h in range(self.width)]
+            size = len(members[0])
+            target, source, mass = [], [], []
+            for t in range(choice.targets):
+                entries = np.flatnonzero(choice.target == t)
+                first = members[choice.source[entries[np.argmax(choice.mass[entries])]]]
+                for e in entries:
+                    head = members[choice.source[e]]
+                    order = assignment(space.squared[np.ix_(head, first)])[1] if head is not first else np.arange(size)
+                    target.append(t * size + order)
+                    source.append(head)
+                    mass.append(np.full(size, choice.mass[e]))
+            found[space.name] = replace(
+                choice,
+                target=np.concatenate(target),
+                source=np.concatenate(source),
+                mass=np.concatenate(mass),
+                targets=choice.targets * size,
+                cost=choice.cost if number == 0 else 0.0,
+            )
+        return found
+
+    def _pairs(self) -> list[tuple[UnionSpace, Ints]]:
+        return list(zip(self.spaces, self.blocks, strict=True))
+
+    def _matched(self, cost_of: Callable[[UnionSpace], Floats]) -> Floats:
+        """(n × n) the mean cost of the cheapest matching of the channels of two heads, averaged over the spaces."""
+        total = np.zeros((self.width, self.width))
+        for space, blocks in self._pairs():
+            cost = cost_of(space)
+            members = [np.flatnonzero(blocks == h) for h in range(self.width)]
+            for i, j in combinations_with_replacement(range(self.width), 2):
+                part = cost[np.ix_(members[i], members[j])]
+                lost = part.diagonal() if i == j else part[assignment(part)]
+                total[i, j] = total[j, i] = total[i, j] + lost.mean() / len(self.spaces)
+        return total
 
 
 def _relative(values: Tensor, sizes: Tensor) -> Tensor:

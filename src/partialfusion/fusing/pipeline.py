@@ -6,22 +6,23 @@ import copy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import nn
 
 from ..blueprint import Blueprint, trace_labels
 from ..core.batches import Batches
+from ..core.inputs import Inputs, run
 from ..core.literals import Mix
-from ..core.modules import named_tensors, run
+from ..core.modules import named_tensors, plain
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
 from ..errors import VerificationError
 from ..features import Need
 from ..kernels import PlanTemplate
 from ..surgery import ResizeError, SurgeryResult, analytic, apply, count, recalibrate, refit_model, verify
-from ..surgery.verify import close
+from ..surgery.config import follow_config, refuse
+from ..surgery.verify import close, deviation
 from .align import Aligner
 from .budget import Budget, allocator
 from .options import Recipe
@@ -33,9 +34,10 @@ from .validation import check_alpha, check_keep, check_tensors
 log = logging.getLogger(__name__)
 
 
-def traced(model: nn.Module, inputs: tuple[Any, ...], *, check: bool, seed: int) -> Blueprint:
+def traced(model: nn.Module, inputs: Inputs, *, check: bool, seed: int) -> Blueprint:
     """The blueprint of a model, verified on numbers unless `check` is False."""
     check_tensors(model, "the model")
+    model = plain(model)
     blueprint = trace_labels(model, inputs)
     return verify(model, inputs, blueprint, seed) if check else blueprint
 
@@ -86,7 +88,7 @@ class Pipeline:
     """
 
     models: Sequence[nn.Module]
-    inputs: tuple[Any, ...]
+    inputs: Inputs
     blueprint: Blueprint
     batches: Batches | None
     progress: ProgressCallback
@@ -95,6 +97,10 @@ class Pipeline:
     alphas: Sequence[float] = ()
 
     def __post_init__(self) -> None:
+        given, self.models = self.models, [plain(m) for m in self.models]
+        self._folded = any(m is not p for m, p in zip(given, self.models, strict=True))
+        if self._folded:
+            log.warning("parametrised weights, such as those of weight norm, are plain weights in the result")
         self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs, self.alphas)
         self._aligners: dict[object, Aligner] = {}
         self._pruners: dict[object, UnionPruner] = {}
@@ -162,9 +168,10 @@ class Pipeline:
             return self.aligner(recipe).template(elastic)
         targets = {}
         for space, size in elastic.items():
-            *others, last = self.sources.widths[space]
+            step = self.sources.blueprint[space].step
+            *others, last = (n // step for n in self.sources.widths[space])
             kept = max(1, round(size * last))
-            targets[space] = kept if recipe.keep is not None else last + sum(round(size * n) for n in others)
+            targets[space] = step * (kept if recipe.keep is not None else last + sum(round(size * n) for n in others))
         return pruner.template(targets, recipe, self.progress)
 
     def _within(self, budget: Budget, recipe: Recipe) -> tuple[Recipe, dict[str, float], PlanTemplate]:
@@ -224,14 +231,15 @@ class Pipeline:
         """The result, with its norm statistics set and refitted where that was asked for."""
         blueprints, batches = self.sources.blueprints, self.batches
         last = blueprints[-1]
-        whole = all(size == 1.0 for size in sizes.values())
+        whole = all(size == 1.0 for size in sizes.values()) if sizes else recipe.alpha == 1.0
+        shortfall = ""
         if recipe.norm == "recalibrate" and last.norms and batches is not None and not (whole and exact):
             self.progress("measuring norm statistics", 1.0)
             recalibrate(result.model, last, batches)
         else:
             analytic(result, self.models, blueprints)
-            if self.check and whole:
-                self._check_ensemble(result.model, recipe.mix)
+            if whole and (self.check or recipe.refit):
+                shortfall = self._missed(result.model, recipe.mix)
         fusion = Fusion(
             result.model,
             result.plan,
@@ -239,26 +247,42 @@ class Pipeline:
             recipe,
             count(result, self.models[-1]),
             tuple(self.models),
-            len(self.inputs),
+            self.inputs.signature,
             unseen=tuple(self._unseen(recipe)),
+            shortfall=shortfall,
         )
-        if recipe.refit and batches is not None and not whole:
+        if recipe.refit and batches is not None and not (whole and not shortfall):
             refit_result(fusion, result.model, batches, recipe.refit, self.progress)
+        follow_config(result.model, self.models[-1], self.inputs)
+        if self._folded:
+            refuse(result.model, "parametrised weights became plain ones")
         return fusion
 
-    def _check_ensemble(self, result: nn.Module, mix: Mix) -> None:
-        """With nothing averaged and nothing after the last weights, alpha=1 is the mix of the outputs."""
+    def _missed(self, result: nn.Module, mix: Mix) -> str:
+        """By how much a result in which everything is kept apart misses the mix of the outputs, and why; an empty text
+        where it does not."""
         blueprint = self.sources.blueprint
-        if blueprint.averaged or blueprint.nonlinear_after or any(t.is_meta for t in named_tensors(result).values()):
-            return
+        if any(t.is_meta for t in named_tensors(result).values()):
+            return ""
         outputs = [run(m, self.inputs) for m in self.models]
-        if not all(isinstance(o, torch.Tensor) for o in outputs):
-            return
-        expected = sum(w * o.to(outputs[-1].device) for w, o in zip(mix, outputs, strict=True))
-        if not close(run(result, self.inputs), expected):
+        gap = 0.0
+        for found, *parts in zip(run(result, self.inputs), *outputs, strict=True):
+            expected = torch.stack([w * o.to(found.device) for w, o in zip(mix, parts, strict=True)]).sum(0)
+            if found.is_floating_point() and not close([found], [expected]):
+                gap = max(gap, deviation(found, expected))
+        if not gap:
+            return ""
+        why = [f"only averaged: {shorten(blueprint.averaged)}"] if blueprint.averaged else []
+        if blueprint.nonlinear_after:
+            why.append(f"the models are mixed before {', '.join(blueprint.nonlinear_after)}")
+        if not why:
             raise VerificationError(
                 "the result at alpha=1 is not the mix of the models' outputs; please report the network that shows this"
             )
+        missed = "the ensemble" if len(self.models) > 1 else "the model"
+        text = f"with everything kept apart, the result is not {missed}: its outputs differ by {gap:.1g} of the largest"
+        log.warning("%s (%s)", text, "; ".join(why))
+        return f"{text} ({'; '.join(why)})"
 
 
 def _matching_options(recipe: Recipe) -> object:

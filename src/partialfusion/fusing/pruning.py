@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from ..core.arrays import Ints
 from ..core.progress import ProgressCallback, silent
-from ..features import Need, UnionFeatures, UnionSpace
+from ..features import Need, UnionFeatures, UnionHeads, UnionSpace
 from ..features.moments import Moments
 from ..kernels import Choice, KernelPair, PlanTemplate
 from ..kernels.pair import reference_frames
@@ -53,14 +54,17 @@ class UnionPruner:
                 if space in targets or len(per_model) == 1:
                     choices[space] = _everything(per_model, mix)
                 continue
-            search.on_progress = _report(progress, space, reduced)
-            choices[space] = self._chosen(space, targets[space], recipe, search)
+            if space not in choices:
+                search.on_progress = _report(progress, space, reduced)
+                choices |= self._chosen(space, targets[space], recipe, search)
         couplings = {s: [a.couplings[s] for a in alignments] for s in widths}
         return PlanTemplate(widths, couplings, choices, mix, recipe.convention)
 
     def spaces(self, mix: Sequence[float]) -> dict[str, UnionSpace]:
-        """Elastic space → its channels in all models together, as a method sees them."""
-        return {name: self._union_space(name, mix) for name in self.sources.names("elastic")}
+        """Elastic space → its channels in all models together, as a method sees them; the first space of a bundle
+        stands for its heads."""
+        names = [s.name for s in self.sources.blueprint if s.kind == "elastic" and s.bundle in (None, s.name)]
+        return {name: self._union_space(name, mix) for name in names}
 
     def unseen(self) -> list[str]:
         """Elastic spaces that are to be compared by activations, of which the data shows none."""
@@ -77,15 +81,44 @@ class UnionPruner:
         need = Need(self.recipe.site, within=self.recipe.features != "weights")
         return self.sources.activations(need).union(self.recipe.site) if self._needs_activations else {}
 
-    def _chosen(self, space: str, k: int, recipe: Recipe, search: Search) -> Choice:
-        choice = self.method.choose(self._union_space(space, recipe.mix), k, search)
-        assert choice.targets == k, f"{self.method.name} gave {choice.targets} channels for {space} instead of {k}"
+    def _chosen(self, name: str, k: int, recipe: Recipe, search: Search) -> dict[str, Choice]:
+        """What becomes of a space that is reduced to k channels, and of those whose heads go with its own."""
+        space = self._union_space(name, recipe.mix)
+        if not isinstance(space, UnionHeads):
+            return {name: self._checked(self.method.choose(space, k, search), name, k)}
+        heads = k * space.width // sum(self.sources.widths[name])
+        return space.channels(self._checked(self.method.choose(space, heads, search), name, heads))
+
+    def _checked(self, choice: Choice, name: str, k: int) -> Choice:
+        assert choice.targets == k, f"{self.method.name} gave {choice.targets} targets for {name} instead of {k}"
         return choice
 
-    def _union_space(self, space: str, mix: Sequence[float]) -> UnionSpace:
-        widths = self.sources.widths[space]
+    def _union_space(self, name: str, mix: Sequence[float]) -> UnionSpace:
+        bundle = self.sources.blueprint[name].bundle
+        if bundle is None:
+            return self._channels(name, mix)
+        members = [s.name for s in self.sources.blueprint if s.bundle == bundle]
+        blocks = [self._heads(s) for s in members]
+        per_model = [b[name].heads for b in self.sources.blueprints]
+        return UnionHeads(
+            name,
+            np.repeat(np.asarray(mix), per_model),
+            np.repeat(np.arange(len(per_model)), per_model),
+            self.features,
+            tuple(self._channels(s, mix) for s in members),
+            tuple(blocks),
+        )
+
+    def _channels(self, name: str, mix: Sequence[float]) -> UnionSpace:
+        widths = self.sources.widths[name]
         masses = np.repeat(np.asarray(mix), widths)
-        return UnionSpace(space, masses, np.repeat(np.arange(len(widths)), widths), self.features)
+        return UnionSpace(name, masses, np.repeat(np.arange(len(widths)), widths), self.features)
+
+    def _heads(self, name: str) -> Ints:
+        """(channels of the union,) the head of each, counted over all models."""
+        spaces = [b[name] for b in self.sources.blueprints]
+        before = np.cumsum([0] + [s.heads for s in spaces])
+        return np.concatenate([np.asarray(s.blocks) + n for s, n in zip(spaces, before, strict=False)])
 
     @cached_property
     def features(self) -> UnionFeatures:

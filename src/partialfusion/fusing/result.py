@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import nn
 
 from ..blueprint import Blueprint, Space
-from ..core.text import table
+from ..core.inputs import Signature
+from ..core.text import shorten, table
 from ..surgery import AppliedPlan, Count
 from .mixing import Mixing
 from .options import Recipe
@@ -49,6 +50,8 @@ class Summary:
     converged: bool
     cost: float
     unseen: tuple[str, ...] = ()
+    averaged: str = ""
+    shortfall: str = ""
 
     def __repr__(self) -> str:
         return str(self)
@@ -70,7 +73,9 @@ class Summary:
     def _notes(self) -> list[str]:
         """What was asked for and could not be done."""
         unseen = ", ".join(self.unseen)
-        return [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
+        notes = [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
+        notes += [f"only averaged, whatever the size: {self.averaged}"] if self.averaged else []
+        return notes + [self.shortfall] * bool(self.shortfall)
 
     def _how(self) -> str:
         recipe = self.recipe
@@ -109,10 +114,12 @@ class Fusion:
         recipe: the options.
         count: dense and effective parameters.
         sources: the models it was made of.
-        inputs: how many inputs they take.
+        inputs: how they are called.
         mixing: the mixes that were measured, where mix was "auto".
         unseen: spaces that were to be matched by activations and were matched by their weights, since the data showed
             none of them.
+        shortfall: by how much the result misses the ensemble where everything is kept apart, and why; empty where it is
+            the ensemble, or where something is fused.
     """
 
     model: nn.Module
@@ -121,9 +128,10 @@ class Fusion:
     recipe: Recipe
     count: Count
     sources: tuple[nn.Module, ...]
-    inputs: int = 1
+    inputs: Signature = field(default_factory=Signature)
     mixing: Mixing | None = None
     unseen: tuple[str, ...] = ()
+    shortfall: str = ""
 
     @property
     def layout(self) -> Mapping[str, Space]:
@@ -157,4 +165,22 @@ class Fusion:
             )
             for space in self.blueprint
         )
-        return Summary(self.recipe, spaces, self.count, plan.sweeps, plan.converged, plan.cost, self.unseen)
+        return Summary(
+            self.recipe,
+            spaces,
+            self.count,
+            plan.sweeps,
+            plan.converged,
+            plan.cost,
+            self.unseen,
+            self._averaged() if len(self.sources) > 1 else "",
+            self.shortfall,
+        )
+
+    def _averaged(self) -> str:
+        """The parameters that belong to no channels that can be kept apart, and how many of all parameters they are."""
+        sizes = {name: p.numel() for name, p in self.sources[-1].named_parameters()}
+        names = [name for name in self.blueprint.averaged if name in sizes]
+        if not names:
+            return ""
+        return f"{shorten(names)} ({sum(sizes[n] for n in names) / sum(sizes.values()):.1%} of the parameters)"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 from torch import nn
 
 from ..blueprint import Blueprint
 from ..core.batches import Batches
+from ..core.inputs import Inputs
 from ..errors import MismatchError, OptionError
 from ..features import Activations, Need, TracedModel
 from .conform import conformed
@@ -34,7 +34,7 @@ class Sources:
         self,
         models: Sequence[nn.Module],
         blueprint: Blueprint,
-        inputs: tuple[Any, ...],
+        inputs: Inputs,
         batches: Batches | None,
         needs: Iterable[Need] = (),
         alphas: Iterable[float] = (),

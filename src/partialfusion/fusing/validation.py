@@ -113,7 +113,7 @@ def check_alpha(alpha: float | Mapping[str, float], blueprint: Blueprint, *, par
                 f"alpha={value} for {space}: this method fuses every channel of a space; use method='partial-ot', or "
                 "alpha=1 for spaces to keep apart"
             )
-    return values
+    return {space: _in_steps(value, blueprint, space) for space, value in values.items()}
 
 
 def check_keep(keep: float | Mapping[str, float], blueprint: Blueprint) -> dict[str, float]:
@@ -124,19 +124,31 @@ def check_keep(keep: float | Mapping[str, float], blueprint: Blueprint) -> dict[
             raise OptionError(
                 f"keep={value} for {space} is out of range: it must be above 0 and at most 1 (all channels)"
             )
-    return values
+    return {space: _in_steps(value, blueprint, space, least=1) for space, value in values.items()}
+
+
+def _in_steps(value: float, blueprint: Blueprint, space: str, least: int = 0) -> float:
+    """The nearest fraction of a space's width in whole steps, such as heads."""
+    steps = blueprint[space].steps if space in blueprint.by_name else 1
+    if space not in blueprint.by_name or blueprint[space].step == 1:
+        return value
+    return max(least, round(value * steps)) / steps
 
 
 def _per_space(
     option: str, given: float | Mapping[str, float], blueprint: Blueprint, *, default: float
 ) -> dict[str, float]:
-    """Elastic space → number, from one number or from patterns, of which the first that matches counts."""
+    """Elastic space → number, from one number or from patterns, of which the first that matches counts.
+
+    A pattern that matches one space of a group, such as the queries of attention, holds for all of the group.
+    """
     elastic = [s.name for s in blueprint if s.kind == "elastic"]
     if not isinstance(given, Mapping):
         return dict.fromkeys(elastic or ["all"], _number(option, given))
     values = dict.fromkeys(elastic, default)
     for pattern in reversed(list(given)):
-        matched = [s for s in elastic if fnmatchcase(s, pattern)]
+        groups = [group for group in blueprint.groups if any(fnmatchcase(s, pattern) for s in group)]
+        matched = [s for group in groups for s in group]
         if not matched:
             stiff = [s for s in blueprint if fnmatchcase(s.name, pattern)]
             why = f" ({stiff[0].name} is {stiff[0].kind}: {'; '.join(stiff[0].reasons)})" if stiff else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -60,34 +60,62 @@ def couplings(cost: Floats, alphas: Sequence[float], *, split: bool = False, res
     return [found[k] for k in counts]
 
 
-def couple_blocks(costs: Sequence[Floats], blocks: Sequence[Ints]) -> list[Coupling]:
-    """The cheapest matching of several spaces whose blocks go together, such as queries and values of heads.
+def couple_blocks(
+    costs: Sequence[Floats],
+    blocks: Sequence[tuple[Ints, Ints]],
+    alpha: float = 0.0,
+    *,
+    split: bool = False,
+) -> list[Coupling]:
+    """The cheapest couplings of several spaces whose blocks go together, such as queries and values of heads.
 
-    The cost of matching two blocks is that of the best matching of their channels, summed over the spaces; one
-    assignment of the blocks then decides all of them.
+    The cost of fusing two blocks is that of the best matching of their channels, summed over the spaces; one coupling
+    of the blocks, which leaves the fraction `alpha` of them isolated, then decides all of them.
 
     Args:
-        costs: per space, (n × n) cost of fusing two channels.
-        blocks: per space, (n,) the block of each channel, 0 … h − 1, each of equally many.
+        costs: per space, (n × m) cost of fusing two channels.
+        blocks: per space, (n,) and (m,) the block of each channel of both models, 0 … h − 1, each of equally many.
+        alpha: isolated fraction of the blocks, 0 … 1.
+        split: as for `couple`, where the models have unequally many blocks.
     """
-    heads = int(max(b.max() for b in blocks)) + 1
-    members = [[np.flatnonzero(b == h) for h in range(heads)] for b in blocks]
-    total = np.zeros((heads, heads))
+    members = [(_members(ours), _members(theirs)) for ours, theirs in blocks]
+    heads = len(members[0][0]), len(members[0][1])
+    total = np.zeros(heads)
     inner: dict[tuple[int, int, int], Ints] = {}
-    for s, (cost, groups) in enumerate(zip(costs, members, strict=True)):
-        for i, rows in enumerate(groups):
-            for j, cols in enumerate(groups):
+    for s, (cost, (ours, theirs)) in enumerate(zip(costs, members, strict=True)):
+        for i, rows in enumerate(ours):
+            for j, cols in enumerate(theirs):
                 part = cost[np.ix_(rows, cols)]
                 r, c = assignment(part)
                 inner[s, i, j] = c
                 total[i, j] += part[r, c].sum()
-    order = assignment(total)[1]
-    found = []
-    for s, groups in enumerate(members):
-        rows = np.concatenate(groups)
-        cols = np.concatenate([groups[order[i]][inner[s, i, int(order[i])]] for i in range(heads)])
-        found.append(Coupling.of_pairs(rows, cols, np.ones(len(rows), bool)))
-    return found
+    chosen = couple(total, alpha, split=split)
+    return [
+        _expanded(chosen, *groups, {k[1:]: c for k, c in inner.items() if k[0] == s})
+        for s, groups in enumerate(members)
+    ]
+
+
+def _members(blocks: Ints) -> list[Ints]:
+    """The channels of each block."""
+    return [np.flatnonzero(blocks == h) for h in range(int(blocks.max()) + 1)]
+
+
+def _expanded(
+    coupling: Coupling, ours: Sequence[Ints], theirs: Sequence[Ints], inner: Mapping[tuple[int, int], Ints]
+) -> Coupling:
+    """The coupling of channels that a coupling of blocks means; `inner`: which channels of two blocks correspond."""
+    size = len(ours[0])
+    entries = list(zip(coupling.rows.tolist(), coupling.cols.tolist(), strict=True))
+    order = np.argsort(np.concatenate(ours), kind="stable"), np.argsort(np.concatenate(theirs), kind="stable")
+    return Coupling(
+        np.concatenate([ours[i] for i, _ in entries]),
+        np.concatenate([theirs[j][inner[i, j]] for i, j in entries]),
+        np.repeat(coupling.mass / size, size),
+        np.repeat(coupling.fused, size),
+        np.repeat(coupling.row_mass / size, size)[order[0]],
+        np.repeat(coupling.col_mass / size, size)[order[1]],
+    )
 
 
 def _transported(cost: Floats, alpha: float, split: bool) -> Coupling:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from ...core.arrays import Floats
+from ...core.arrays import Floats, Ints
 from ...features import Need, TracedModel, WeightCosts
 from ...kernels import Coupling, PlanTemplate
 from ...solvers import couple, fused_count
@@ -195,9 +195,14 @@ class PairAligner:
             alphas,
             self.widths,
             split=self.recipe.convention == "mass",
-            blocks={s.name: s.blocks for s in blueprint if s.blocks is not None and s.name in alphas},
+            blocks=self._blocks(alphas),
             bundles=blueprint.bundles(alphas),
         )
+
+    def _blocks(self, spaces: Container[str]) -> dict[str, tuple[Ints, Ints]]:
+        """Space → the block of each channel of both models, for spaces that stand in blocks."""
+        pairs = ((self.ours.blueprint[s.name].blocks, s) for s in self.theirs.blueprint if s.name in spaces)
+        return {s.name: (ours, s.blocks) for ours, s in pairs if ours is not None and s.blocks is not None}
 
     def _problem(self, alphas: Mapping[str, float]) -> Problem:
         """The problem on weights, with the measured costs on the same scale."""

@@ -25,7 +25,7 @@ class Problem:
             matched like one that is wholly fused, since its neighbours need to know what corresponds.
         widths: space → channels of both models, for every space.
         split: leave channels of unequal widths fused in part.
-        blocks: space → the block of each channel, for spaces that stand in blocks.
+        blocks: space → the block of each channel of both models, for spaces that stand in blocks.
         bundles: sets of spaces whose blocks go together.
     """
 
@@ -34,7 +34,7 @@ class Problem:
     alphas: Mapping[str, float]
     widths: Mapping[str, tuple[int, int]]
     split: bool = False
-    blocks: Mapping[str, Ints] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
     bundles: Sequence[tuple[str, ...]] = ()
 
     def steps(self) -> list[tuple[str, ...]]:
@@ -54,7 +54,8 @@ class Problem:
     def solve(self, spaces: Sequence[str], costs: Sequence[Floats]) -> list[Coupling]:
         """The cheapest couplings of the spaces of one step."""
         if spaces[0] in self.blocks:
-            return couple_blocks(costs, [self.blocks[s] for s in spaces])
+            blocks = [self.blocks[s] for s in spaces]
+            return couple_blocks(costs, blocks, self.matched_alpha(spaces[0]), split=self.split)
         return [couple(c, self.matched_alpha(s), split=self.split) for s, c in zip(spaces, costs, strict=True)]
 
     def matched_alpha(self, space: str) -> float:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...errors import OptionError
-from .paths import Path
+from .paths import Path, Spaces
 from .sizes import Sizes, Structure
 
 
-def allocate(paths: Mapping[str, Path], structure: Structure, limits: Sizes) -> dict[str, float]:
+def allocate(paths: Mapping[Spaces, Path], structure: Structure, limits: Sizes) -> dict[str, float]:
     """Space → fraction, such that the result fits the limits and little is lost.
 
     From the smallest sizes on, the space goes to its next size that saves most loss per fraction of the tightest bound,
@@ -17,12 +17,12 @@ def allocate(paths: Mapping[str, Path], structure: Structure, limits: Sizes) -> 
     behind a worse one; what is left at the end goes to whatever still fits.
 
     Args:
-        paths: elastic space → its path.
+        paths: elastic spaces that change together → their path.
         structure: counts results.
         limits: upper bounds.
     """
     at = dict.fromkeys(paths, 0)
-    supports = {space: path.supports[0] for space, path in paths.items()}
+    supports = {space: support for path in paths.values() for space, support in path.supports[0].items()}
     size = structure.sizes(supports)
     if not size.fits(limits):
         raise OptionError(
@@ -33,25 +33,25 @@ def allocate(paths: Mapping[str, Path], structure: Structure, limits: Sizes) -> 
         {s: list(range(len(p.fractions))) for s, p in paths.items()},
     ):
         while True:
-            best: tuple[float, str, int, Sizes] | None = None
-            for space, path in paths.items():
-                ahead = next((t for t in steps[space] if t > at[space]), None)
+            best: tuple[float, Spaces, int, Sizes] | None = None
+            for spaces, path in paths.items():
+                ahead = next((t for t in steps[spaces] if t > at[spaces]), None)
                 if ahead is None:
                     continue
-                more = structure.change(supports, space, path.supports[ahead])
+                more = structure.change(supports, path.supports[ahead])
                 grown = Sizes(size.params + more.params, size.flops + more.flops, size.channels + more.channels)
                 if not grown.fits(limits):
                     continue
-                saved = path.losses[at[space]] - path.losses[ahead]
+                saved = path.losses[at[spaces]] - path.losses[ahead]
                 price = max(more.used(limits), 1e-12)
                 if best is None or saved / price > best[0]:
-                    best = (saved / price, space, ahead, grown)
+                    best = (saved / price, spaces, ahead, grown)
             if best is None:
                 break
-            _, space, ahead, size = best
-            at[space] = ahead
-            supports[space] = paths[space].supports[ahead]
-    return {space: path.fractions[at[space]] for space, path in paths.items()}
+            _, spaces, ahead, size = best
+            at[spaces] = ahead
+            supports.update(paths[spaces].supports[ahead])
+    return {space: path.fractions[at[spaces]] for spaces, path in paths.items() for space in spaces}
 
 
 def _listed(sizes: Sizes, bounds: Sizes | None = None) -> str:

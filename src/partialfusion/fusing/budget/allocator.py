@@ -12,7 +12,7 @@ from ..pruning import UnionPruner
 from ..sources import Sources
 from .allocate import allocate
 from .budget import Budget
-from .paths import Path, coupling_paths, pruning_paths, support_of
+from .paths import Path, Spaces, coupling_paths, pruning_paths, support_of
 from .sizes import Sizes, Structure
 
 
@@ -27,7 +27,7 @@ class Allocator:
         target: the bounds that sizes are found for; tighter, where plans turn out larger than predicted.
     """
 
-    paths: dict[str, Path]
+    paths: dict[Spaces, Path]
     structure: Structure
     limits: Sizes
     target: Sizes
@@ -38,7 +38,8 @@ class Allocator:
         return replace(recipe, keep=found) if recipe.keep is not None else replace(recipe, alpha=found)
 
     def size(self, plan: Plan) -> Sizes:
-        return self.structure.sizes({space: support_of(plan[space].support()) for space in self.paths})
+        spaces = [space for group in self.paths for space in group]
+        return self.structure.sizes({space: support_of(plan[space].support()) for space in spaces})
 
     def holds(self, plan: Plan) -> bool:
         """Whether a plan keeps within the budget."""

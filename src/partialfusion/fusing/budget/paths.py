@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...blueprint import Blueprint
 from ...core.arrays import Floats
-from ...features import UnionSpace
-from ...kernels import merge
-from ...solvers import couplings
+from ...features import UnionHeads, UnionSpace
+from ...kernels import Coupling, merge
+from ...solvers import couple_blocks, couplings
 from ..align import Aligner
 from ..align.alignment import matched_cost
 from ..methods import Cluster, PruningMethod, Search
@@ -24,24 +25,26 @@ STEPS = 20  # sizes that are tried of every space
 POWER = 1.5
 WORST = 0.999  # a relative loss that counts as everything
 
+Spaces = tuple[str, ...]  # spaces whose widths change together
+
 
 @dataclass(frozen=True)
 class Path:
-    """The sizes of one space, smallest first.
+    """The sizes of one space, or of spaces whose widths change together, smallest first.
 
     Attributes:
         fractions: (t,) alpha, or for one model the fraction that is kept.
         losses: (t,) what is lost, 0 for nothing; never growing.
-        supports: (t,) which models write how many channels.
+        supports: (t,) space → which models write how many channels.
     """
 
     fractions: tuple[float, ...]
     losses: tuple[float, ...]
-    supports: tuple[Support, ...]
+    supports: tuple[Mapping[str, Support], ...]
 
     def corners(self) -> list[int]:
         """Where the lower convex hull of the losses over the channels bends: the sizes worth stopping at."""
-        widths = [sum(s.values()) for s in self.supports]
+        widths = [sum(n for support in per_space.values() for n in support.values()) for per_space in self.supports]
         hull: list[int] = []
         for t in range(len(widths)):
             while len(hull) > 1 and _above(hull[-2], hull[-1], t, widths, self.losses):
@@ -55,57 +58,109 @@ def _above(a: int, b: int, c: int, x: Sequence[float], y: Sequence[float]) -> bo
     return (y[b] - y[a]) * (x[c] - x[a]) >= (y[c] - y[a]) * (x[b] - x[a])
 
 
-def coupling_paths(sources: Sources, aligner: Aligner, recipe: Recipe) -> dict[str, Path]:
-    """Elastic space → its path under partial transport: the cost of what is fused, the others fused wholly."""
-    elastic = sources.names("elastic")
-    costs = aligner.full_costs(elastic)
+# What a set of spaces that change together loses, relative to all there is to lose, and who writes their channels.
+State = tuple[float, Mapping[str, Support]]
+
+
+def coupling_paths(sources: Sources, aligner: Aligner, recipe: Recipe) -> dict[Spaces, Path]:
+    """Elastic spaces → their path under partial transport: the cost of what is fused, the others fused wholly."""
+    costs = aligner.full_costs(sources.names("elastic"))
     paths = {}
-    for space in elastic:
-        alphas = _fractions(sources.widths[space][-1])
-        paths[space] = _path(alphas, _coupled([c[space] for c in costs], alphas, recipe))
+    for group in sources.blueprint.groups:
+        alphas = _fractions(sources.blueprint[group[0]].steps)
+        parts = [_coupled(sources, part, costs, alphas, recipe) for part in _parts(sources.blueprint, group)]
+        paths[group] = _path(alphas, _together(parts))
     return paths
 
 
-def pruning_paths(pruner: UnionPruner, recipe: Recipe) -> dict[str, Path]:
-    """Elastic space → its path under generalised pruning; Ward's clusterings stand for better ones."""
+def pruning_paths(pruner: UnionPruner, recipe: Recipe) -> dict[Spaces, Path]:
+    """Elastic spaces → their path under generalised pruning; Ward's clusterings stand for better ones."""
     quick = Cluster("ward") if isinstance(pruner.method, Cluster) else pruner.method
     single = recipe.keep is not None
+    blueprint, spaces = pruner.sources.blueprint, pruner.spaces(recipe.mix)
     paths = {}
-    for name, space in pruner.spaces(recipe.mix).items():
-        *others, last = pruner.sources.widths[name]
-        fractions = _fractions(last)[1:] if single else _fractions(last)
-        targets = [max(1, round(f * last)) if single else last + sum(round(f * n) for n in others) for f in fractions]
-        paths[name] = _path(fractions, list(_pruned(space, targets, quick, len(others) + 1, recipe.seed)))
+    for group in blueprint.groups:
+        steps = blueprint[group[0]].steps
+        fractions = _fractions(steps)[1:] if single else _fractions(steps)
+        parts = []
+        for name, *_ in _parts(blueprint, group):
+            space = spaces[name]
+            *others, last = np.bincount(space.model, minlength=len(pruner.sources.models)).tolist()
+            targets = [
+                max(1, round(f * last)) if single else last + sum(round(f * n) for n in others) for f in fractions
+            ]
+            parts.append(list(_pruned(space, targets, quick, len(others) + 1, recipe.seed)))
+        paths[group] = _path(fractions, _together(parts))
     return paths
+
+
+def _parts(blueprint: Blueprint, group: Spaces) -> list[Spaces]:
+    """The spaces of a group, those of a bundle as one."""
+    found: dict[str, list[str]] = {}
+    for name in group:
+        found.setdefault(blueprint[name].bundle or name, []).append(name)
+    return [tuple(names) for names in found.values()]
+
+
+def _together(parts: Sequence[Sequence[State]]) -> list[State]:
+    """The states of spaces that change together: the mean of their losses."""
+    found: list[State] = []
+    for states in zip(*parts, strict=True):
+        supports = {name: support for _, per_space in states for name, support in per_space.items()}
+        found.append((float(np.mean([lost for lost, _ in states])), supports))
+    return found
 
 
 def _pruned(
     space: UnionSpace, targets: Sequence[int], method: PruningMethod, models: int, seed: int
-) -> Iterator[tuple[float, Support]]:
-    """Loss and support at every number of channels; the loss of keeping one channel alone is all there is to lose."""
+) -> Iterator[State]:
+    """Loss and support at every number of channels or heads; the loss of keeping one alone is all there is to lose."""
     everything = method.choose(space, 1, Search(seed)).cost if space.width > 1 else 0.0
+    sizes = {space.name: 1}
+    if isinstance(space, UnionHeads):
+        sizes = {s.name: len(b) // space.width for s, b in zip(space.spaces, space.blocks, strict=True)}
     for k in targets:
-        if k >= space.width:
-            yield 0.0, support_of(np.eye(models, dtype=bool)[space.model])
-            continue
-        choice = method.choose(space, k, Search(seed))
-        table = np.zeros((k, models), bool)
-        table[choice.target, space.model[choice.source]] = True
-        yield choice.cost / (everything or 1.0), support_of(table)
+        lost, table = 0.0, np.eye(models, dtype=bool)[space.model]
+        if k < space.width:
+            choice = method.choose(space, k, Search(seed))
+            lost, table = choice.cost / (everything or 1.0), np.zeros((k, models), bool)
+            table[choice.target, space.model[choice.source]] = True
+        support = support_of(table)
+        yield lost, {name: Counter({m: n * size for m, n in support.items()}) for name, size in sizes.items()}
 
 
-def _coupled(costs: Sequence[Floats], alphas: Sequence[float], recipe: Recipe) -> list[tuple[float, Support]]:
-    """Loss and support at every isolated fraction; the loss of a random matching is all there is to lose."""
-    everything = sum(c.mean() * len(c) for c in costs) or 1.0
-    found = []
-    for alpha, *per_model in zip(alphas, *(couplings(c, alphas, rest=False) for c in costs), strict=True):
-        matched = [c.isolated() for c in per_model] if alpha == 1.0 else per_model
-        lost = sum(matched_cost(c, coupling) for c, coupling in zip(costs, matched, strict=True))
-        found.append((lost / everything, support_of(merge(matched, recipe.mix, recipe.convention).support())))
+def _coupled(
+    sources: Sources, names: Spaces, costs: Sequence[Mapping[str, Floats]], alphas: Sequence[float], recipe: Recipe
+) -> list[State]:
+    """Loss and support of a space or bundle at every isolated fraction; the loss of a random matching is all there is
+    to lose."""
+    per_model = [[cost[s] for s in names] for cost in costs]
+    everything = sum(c.mean() * len(c) for parts in per_model for c in parts) or 1.0
+    solved = [_solved(sources, k, names, parts, alphas) for k, parts in enumerate(per_model)]
+    found: list[State] = []
+    for number, alpha in enumerate(alphas):
+        lost, supports = 0.0, dict[str, Support]()
+        for s, name in enumerate(names):
+            matched = [by_alpha[number][s] for by_alpha in solved]
+            matched = [c.isolated() for c in matched] if alpha == 1.0 else matched
+            lost += sum(matched_cost(parts[s], c) for parts, c in zip(per_model, matched, strict=True))
+            supports[name] = support_of(merge(matched, recipe.mix, recipe.convention).support())
+        found.append((lost / everything, supports))
     return found
 
 
-def _path(fractions: Sequence[float], states: Sequence[tuple[float, Support]]) -> Path:
+def _solved(
+    sources: Sources, k: int, names: Spaces, costs: Sequence[Floats], alphas: Sequence[float]
+) -> list[list[Coupling]]:
+    """For every isolated fraction, the couplings of model k with the last one in the spaces of one part."""
+    blocks = [(sources.blueprints[k][s].blocks, sources.blueprint[s].blocks) for s in names]
+    pairs = [(ours, theirs) for ours, theirs in blocks if ours is not None and theirs is not None]
+    if pairs:
+        return [couple_blocks(costs, pairs, alpha) for alpha in alphas]
+    return [[c] for c in couplings(costs[0], alphas, rest=False)]
+
+
+def _path(fractions: Sequence[float], states: Sequence[State]) -> Path:
     """The path of a space from its relative losses.
 
     What one layer loses, the next cannot give back: kept parts multiply, so losses add as logarithms. The power above
@@ -118,7 +173,7 @@ def _path(fractions: Sequence[float], states: Sequence[tuple[float, Support]]) -
 
 
 def _fractions(width: int) -> list[float]:
-    """Fractions of a space that make different numbers of channels, 0 to 1."""
+    """Fractions of a space that make different numbers of channels, or of steps, 0 to 1."""
     counts = sorted({round(width * k / STEPS) for k in range(STEPS + 1)})
     return [k / width for k in counts]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...blueprint import Blueprint
 from ...blueprint.spaces import owner
-from ...core.modules import run
+from ...core.inputs import Inputs, run
 
 # Set of models, as bits → channels that just these models write.
 Support = Counter[int]
@@ -34,7 +33,7 @@ class Sizes:
         return max(self.params / limits.params, self.flops / limits.flops, self.channels / limits.channels)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Parameter:
     """How a parameter's size follows from the spaces on its axes.
 
@@ -72,7 +71,7 @@ class Structure:
         models: how many are fused.
     """
 
-    def __init__(self, model: nn.Module, blueprint: Blueprint, inputs: tuple[Any, ...], models: int) -> None:
+    def __init__(self, model: nn.Module, blueprint: Blueprint, inputs: Inputs, models: int) -> None:
         self.everyone = (1 << models) - 1
         self.elastic = [s.name for s in blueprint if s.kind == "elastic"]
         self.rigid = {s.name: Counter({self.everyone: s.width}) for s in blueprint}
@@ -80,26 +79,26 @@ class Structure:
         self.parameters: list[_Parameter] = []
         self.touching: dict[str, list[_Parameter]] = {s.name: [] for s in blueprint}
         for name, tensor in model.named_parameters():
-            own = [(s.name, b) for s in blueprint for b in s.bindings if b.parameter == name]
+            bound_to = blueprint.axes.get(name, {})
             axes = []
             for axis, length in enumerate(tensor.shape):
-                here = [(space, b) for space, b in own if b.axis == axis]
+                here = [(space.name, b) for space, b in bound_to.get(axis, ())]
                 bound = tuple((space, b.index.shape[1]) for space, b in here)
                 axes.append((bound, length - sum(b.index.size for _, b in here)))
             per_entry = operations.get(name, 0.0) / max(tensor.numel(), 1)
             parameter = _Parameter(tuple(axes), per_entry)
             self.parameters.append(parameter)
-            for space in dict.fromkeys(space for space, _ in own):
+            for space in dict.fromkeys(space.name for bound in bound_to.values() for space, _ in bound):
                 self.touching[space].append(parameter)
 
     def sizes(self, supports: Mapping[str, Support]) -> Sizes:
         """The sizes of a result whose elastic spaces have these supports; all other spaces are those of one model."""
         return self._of(self.parameters, {**self.rigid, **supports}, self.elastic)
 
-    def change(self, supports: Mapping[str, Support], space: str, new: Support) -> Sizes:
-        """What another support of one space adds."""
-        before, near = {**self.rigid, **supports}, self.touching[space]
-        old, grown = self._of(near, before, [space]), self._of(near, {**before, space: new}, [space])
+    def change(self, supports: Mapping[str, Support], new: Mapping[str, Support]) -> Sizes:
+        """What other supports of some spaces add."""
+        before, near = {**self.rigid, **supports}, list(dict.fromkeys(p for s in new for p in self.touching[s]))
+        old, grown = self._of(near, before, list(new)), self._of(near, {**before, **new}, list(new))
         return Sizes(grown.params - old.params, grown.flops - old.flops, grown.channels - old.channels)
 
     def _of(self, parameters: Sequence[_Parameter], supports: Mapping[str, Support], elastic: Sequence[str]) -> Sizes:
@@ -108,7 +107,7 @@ class Structure:
         return Sizes(sum(entries), flops, sum(sum(supports[s].values()) for s in elastic))
 
 
-def _operations(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, float]:
+def _operations(model: nn.Module, inputs: Inputs) -> dict[str, float]:
     """Weight → floating-point operations in one call of the model; of modules with one large weight."""
     counter = FlopCounterMode(display=False, depth=99)
     with counter:
