@@ -7,6 +7,8 @@ from .core.version import __version__ as __version__
 from .errors import CheckpointError, DataError, FusionError, MismatchError, OptionError, TraceError, VerificationError
 
 if TYPE_CHECKING:
+    from . import nn as nn
+    from . import solvers as solvers
     from .api import fuse, prune, refit, trace
     from .blocks.convert import block_report, dense_state, from_blocks, to_blocks
     from .blocks.freeze import freeze_zeros
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from .fusing.mixing import Mixing, MixPoint
     from .fusing.result import Fusion, Summary
     from .io.onnx import export_onnx
+    from .io.pretrained import from_pretrained, save_pretrained
     from .io.storage import inspect, load, load_plan, save
     from .io.stored import restore
     from .kernels import KernelPair, Plan, Reduction
@@ -35,6 +38,7 @@ else:
         "fusing.methods": ("Cluster", "Magnitude", "Zip"),
         "fusing.result": ("Fusion", "Summary"),
         "io.onnx": ("export_onnx",),
+        "io.pretrained": ("from_pretrained", "save_pretrained"),
         "io.storage": ("inspect", "load", "load_plan", "save"),
         "io.stored": ("restore",),
         "kernels": ("KernelPair", "Plan", "Reduction"),
@@ -43,8 +47,11 @@ else:
     }
     _PLACES = {name: (home, name) for home, names in _HOMES.items() for name in names}
     _PLACES["register_rule"] = "blueprint.registry", "rule"
+    _PACKAGES = ("nn", "solvers")
 
     def __getattr__(name):
+        if name in _PACKAGES:
+            return import_module(f".{name}", __name__)
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home, attribute = _PLACES[name]
@@ -52,7 +59,7 @@ else:
         return globals()[name]
 
     def __dir__():
-        return sorted({*globals(), *_PLACES})
+        return sorted({*globals(), *_PLACES, *_PACKAGES})
 
 
 __all__ = [
@@ -84,6 +91,7 @@ __all__ = [
     "export_onnx",
     "freeze_zeros",
     "from_blocks",
+    "from_pretrained",
     "frontier",
     "fuse",
     "inspect",
@@ -94,6 +102,7 @@ __all__ = [
     "register_rule",
     "restore",
     "save",
+    "save_pretrained",
     "to_blocks",
     "trace",
     "widen_net2net",

@@ -100,6 +100,29 @@ def test_several_inputs_and_outputs_from_a_batch_of_any_size(tmp_path: Path, bat
             assert error(found, expected[key]) < 1e-5
 
 
+class Named(nn.Module):
+    """Takes keywords, and returns more than its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> dict[str, Tensor]:
+        states = torch.tanh(self.first(x))
+        return {"logits": self.second(states if scale is None else states * scale), "states": states}
+
+
+def test_keyword_inputs_in_any_order_and_all_outputs(tmp_path: Path) -> None:
+    model, x, scale = Named(), torch.randn(2, 4), torch.rand(2, 8)
+    path = export_onnx(model, {"scale": scale, "x": x}, tmp_path / "named.onnx")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert {i.name for i in session.get_inputs()} == {"x", "scale"}
+    x, scale = torch.randn(5, 4), torch.rand(5, 8)
+    found = session.run(None, {"x": x.numpy(), "scale": scale.numpy()})
+    for a, b in zip(found, model(x, scale=scale).values(), strict=True):
+        assert error(torch.from_numpy(a), b) < 1e-5
+
+
 def test_a_difference_is_an_error_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = randomised(mlp(), 0), torch.randn(4, 10)
     path = tmp_path / "m.onnx"

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from kernels.test_record import same_plan
+from partialfusion.core.inputs import Inputs
 from partialfusion.core.modules import named_tensors
 from partialfusion.errors import CheckpointError, OptionError
 from partialfusion.fusing.conform import conformed
@@ -218,8 +219,8 @@ def test_a_loaded_plan_applied_again_makes_the_same_model(tmp_path: Path) -> Non
         result = fused(name, 0.3, unequal=unequal)
         save(result, path := tmp_path / "a.safetensors")
         plan = load_plan(path)
-        blueprints = conformed(models, result.blueprint, (x,))
-        again = apply(models, blueprints, plan, (x,))
+        blueprints = conformed(models, result.blueprint, Inputs.of(x))
+        again = apply(models, blueprints, plan, Inputs.of(x))
         analytic(again, models, blueprints)
         assert same_bits(again.model, result.model)
 

@@ -5,6 +5,7 @@ Code in a pickled file is never run.
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import warnings
@@ -27,6 +28,7 @@ from .files import SUFFIX as SAFE
 from .files import StrPath, check_target, existing, replacing, write_tensors
 from .fit import check_kind, check_memory, differences
 from .header import RECORD
+from .pretrained import load_directory
 from .storage import load, load_dense, narrowed, save
 
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
@@ -34,8 +36,13 @@ WRAPPERS = re.compile(r"(?:module\.|_orig_mod\.)*")  # prefixes that DataParalle
 
 
 def load_model(spec: str, path: StrPath, *, seed: int = 0) -> nn.Module:
-    """The model that a factory builds, with the weights of a file; a file that `save` wrote also sets the widths."""
+    """The model that a factory builds, with the weights of a file; a file that `save` wrote also sets the widths.
+
+    For a model of transformers, the weights may be in a directory, as safetensors in one file or several.
+    """
     model = build(spec, seed=seed)
+    if os.path.isdir(path) and hasattr(model, "from_pretrained"):
+        return load_directory(model, path)
     if is_stored(path):
         return load(path, into=model)
     load_into(model, path)

@@ -1,4 +1,4 @@
-"""Models built from text: package.module:factory, timm:NAME or torchvision:NAME, with arguments after commas."""
+"""Models built from text: package.module:factory, timm:NAME, torchvision:NAME or hf:DIR, arguments after commas."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from torch import nn
 
 from ..core.modules import first_line
 from ..errors import FusionError, OptionError
+from .pretrained import build_directory, class_name
 
 CATALOGUES = {"timm": "timm.create_model", "torchvision": "torchvision.models.get_model"}
 
+DIRECTORY = "hf"  # a local directory of Hugging Face's
+
 NAMING = {
     "factory": "name a function or class that returns the model, as package.module:factory, such as "
-    "torchvision.models:resnet18, or as timm:NAME or torchvision:NAME",
+    "torchvision.models:resnet18, or as timm:NAME, torchvision:NAME or hf:DIR",
     "evaluate": "name a function that takes a model and returns a number, as package.module:function",
 }
 
@@ -82,6 +85,8 @@ def _arguments(text: str, called: str) -> dict[str, Any]:
 def load_factory(text: str) -> Callable[[], object]:
     """The callable that a text names, with its arguments bound; modules in the current folder are found too."""
     spec = Spec.of(text)
+    if spec.module == DIRECTORY:
+        return partial(build_directory, spec.attribute, spec.arguments)
     found = _of_catalogue(spec) if spec.module in CATALOGUES else _of_module(spec)
     return partial(found, **spec.arguments) if spec.arguments else found
 
@@ -93,6 +98,8 @@ def build(text: str, *, seed: int = 0) -> nn.Module:
         torch.default_generator.manual_seed(seed)
         try:
             model = factory()
+        except FusionError:
+            raise
         except (Exception, SystemExit) as error:
             how = f"with {Spec.of(text).arguments}" if "," in text else "without arguments"
             raise OptionError(
@@ -128,6 +135,10 @@ def as_python(text: str) -> tuple[str, str]:
     if spec.module in CATALOGUES:
         given = ", ".join([repr(spec.attribute), *keywords])
         return f"import {spec.module}", f"{CATALOGUES[spec.module]}({given})"
+    if spec.module == DIRECTORY:
+        name = class_name(spec.attribute)
+        given = ", ".join([repr(spec.attribute), *keywords])
+        return f"from transformers import AutoConfig, {name}", f"{name}(AutoConfig.from_pretrained({given}))"
     name = spec.attribute.partition(".")[0]
     return f"from {spec.module} import {name}", f"{spec.attribute}({', '.join(keywords)})"
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..blueprint import NormLayer
 from ..core.text import table
 from ..errors import CheckpointError
 from ..kernels import Plan
@@ -17,9 +19,10 @@ from ..kernels.record import expanded, squeezed
 from . import packing
 from .packing import Packing
 
-FORMAT = 1
+PLAIN, WITH_VIEWS = 1, 2  # formats; the second has norms with views in the place of the user's
 RECORD = "partialfusion.record"  # keys in the metadata of the file; later formats keep these two and their meaning
 DIGEST = "partialfusion.sha256"
+VIEWS = "views", "shares"  # the tensors of a norm with views that the user's norm does not have
 
 Integers = Mapping[str, Mapping[str, int]]  # path of a module → attribute → number
 
@@ -46,6 +49,7 @@ class Stored:
         torch: the version of PyTorch that wrote the file.
         packings: how every tensor is stored.
         integers: integer attributes of the user's own modules, some of which repeat widths.
+        norms: path → settings of every norm with views (`partialfusion.nn.ViewNorm`) in the place of the user's.
         payload: the hash of all stored tensors.
     """
 
@@ -58,6 +62,7 @@ class Stored:
     torch: str
     packings: Mapping[str, Packing]
     integers: Integers
+    norms: Mapping[str, NormLayer]
     payload: str
 
     def __repr__(self) -> str:
@@ -80,8 +85,11 @@ class Stored:
 
 def to_metadata(stored: Stored) -> dict[str, str]:
     """The metadata of a safetensors file: one record, and its hash."""
+    layout = {**packing.to_record(stored.packings), "integers": stored.integers}
+    if stored.norms:
+        layout["norms"] = {path: _without_path(norm) for path, norm in stored.norms.items()}
     record = {
-        "format": FORMAT,
+        "format": WITH_VIEWS if stored.norms else PLAIN,
         "model": stored.model,
         "recipe": stored.recipe,
         "sources": [{"model": s.model, "sha256": s.sha256} for s in stored.sources],
@@ -90,7 +98,7 @@ def to_metadata(stored: Stored) -> dict[str, str]:
         "torch": stored.torch,
         "payload": stored.payload,
         "plan": plans.to_record(stored.plan),
-        "layout": squeezed(_text({**packing.to_record(stored.packings), "integers": stored.integers}).encode()),
+        "layout": squeezed(_text(layout).encode()),
     }
     text = _text(record)
     return {"format": "pt", RECORD: text, DIGEST: _hash(text)}
@@ -109,10 +117,10 @@ def from_metadata(metadata: Mapping[str, str] | None, path: Path) -> Stored:
         raise CheckpointError(damaged(path, "its header is not the one that was written"))
     try:
         record = json.loads(text)
-        if record["format"] != FORMAT:
+        if type(record["format"]) is not int or record["format"] not in (PLAIN, WITH_VIEWS):
             raise CheckpointError(
                 f"{path} has format {record['format']!r}, written by partialfusion {record.get('partialfusion')}; "
-                f"this version reads format {FORMAT}: install the version that wrote it, or a later one"
+                f"this version reads {PLAIN} and {WITH_VIEWS}: install the version that wrote it, or a later one"
             )
         return _stored(record)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
@@ -126,6 +134,7 @@ def damaged(path: Path, why: str) -> str:
 def _stored(record: Mapping[str, Any]) -> Stored:
     plan = plans.from_record(record["plan"])
     layout = json.loads(expanded(record["layout"]))
+    packings = packing.from_record(layout, plan.models)
     return Stored(
         model=str(record["model"]),
         recipe=dict(record["recipe"]),
@@ -134,10 +143,37 @@ def _stored(record: Mapping[str, Any]) -> Stored:
         dtype=record["dtype"],
         version=str(record["partialfusion"]),
         torch=str(record["torch"]),
-        packings=packing.from_record(layout, plan.models),
+        packings=packings,
         integers={path: {n: int(v) for n, v in values.items()} for path, values in layout["integers"].items()},
+        norms=_norms(layout["norms"], packings) if record["format"] == WITH_VIEWS else {},
         payload=str(record["payload"]),
     )
+
+
+def _without_path(norm: NormLayer) -> dict[str, Any]:
+    return {name: value for name, value in asdict(norm).items() if name != "path"}
+
+
+def _norms(record: Mapping[str, Mapping[str, Any]], packings: Mapping[str, Packing]) -> dict[str, NormLayer]:
+    """The norms of a record, once they are known to fit the tensors."""
+    found = {}
+    for path, settings in record.items():
+        norm = NormLayer(path, **settings)
+        kinds = {"eps": (float, int), "offset": (float, int), "dim": (int,), "centred": (bool,), "positions": (bool,)}
+        if any(type(getattr(norm, name)) not in kind for name, kind in kinds.items()) or norm.dim >= 0 or norm.eps < 0:
+            raise ValueError(f"{path} has no norm with the settings {dict(settings)}")
+        views, shares = (packings[inside(path, name)].shape for name in VIEWS)
+        affine = [inside(path, name) for name in (norm.weight, norm.bias) if name is not None]
+        sizes = {math.prod(packings[name].shape) for name in affine if name in packings}  # a tied one has another name
+        if len(views) != 2 or views != shares or not sizes <= {views[1]}:
+            raise ValueError(f"the views of {path} have shape {views}")
+        found[path] = norm
+    return found
+
+
+def inside(path: str, name: str) -> str:
+    """The name of a tensor of the module at a path."""
+    return f"{path}.{name}" if path else name
 
 
 def _text(value: object) -> str:

@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
-from ..core.modules import as_inputs, at_rest, first_line, run, to_device_of
+from ..core.inputs import Inputs
+from ..core.modules import at_rest, first_line, without_cache
 from ..errors import CheckpointError, OptionError, TraceError, VerificationError
 from ..surgery.verify import TOLERANCE, deviation
 from .files import StrPath, check_target
 
 SUFFIX = ".onnx"
-Inputs = tuple[Any, ...]
 
 
 def export_onnx(
@@ -40,7 +40,7 @@ def export_onnx(
 
     Args:
         model: any module that torch.export can trace, fused or not; its mode and weights are not changed.
-        example_inputs: a tensor, or a tuple of positional inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         path: the file to write; its name ends in .onnx.
         check: run the file and compare; a difference raises VerificationError and nothing is written.
         dynamic_batch: let the batch size vary; the batch axis is the first axis of every input whose first axis is as
@@ -54,7 +54,7 @@ def export_onnx(
     target = check_target(path, suffixes=(SUFFIX,))
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
         _import(package)
-    inputs = as_inputs(example_inputs)
+    inputs = Inputs.of(example_inputs)
     batch = _batch(inputs) if dynamic_batch else None
     program = _program(model, inputs, batch)
     others = [] if batch is None else [_resampled(inputs, batch, n) for n in (1, batch + 1)]
@@ -76,14 +76,16 @@ def _program(model: nn.Module, inputs: Inputs, batch: int | None) -> Any:
     shapes = None
     if batch is not None:
         dim = torch.export.Dim("batch")
-        shapes = tuple(tree_map(lambda x: {0: dim} if _in_batch(x, batch) else None, inputs))
+        dims = inputs.map(lambda x: {0: dim} if _in_batch(x, batch) else None)
+        shapes = dims.kwargs or dims.args
         inputs = inputs if batch > 1 else _resampled(inputs, batch, 2)
     quiet = io.StringIO()
     try:
-        with at_rest(model), warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet):
+        with at_rest(model), without_cache(model), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exported = _exported(model, to_device_of(model, inputs), shapes)
-            return torch.onnx.export(exported, dynamo=True, verbose=False)
+            with redirect_stdout(quiet), redirect_stderr(quiet):
+                exported = _exported(model, inputs.on_device_of(model), shapes)
+                return torch.onnx.export(exported, dynamo=True, verbose=False)
     except Exception as error:
         hint = "; if the batch size is fixed, pass dynamic_batch=False" if batch is not None else ""
         raise TraceError(f"{type(model).__name__} cannot be exported to ONNX: {first_line(error)}{hint}") from error
@@ -92,19 +94,21 @@ def _program(model: nn.Module, inputs: Inputs, batch: int | None) -> Any:
 def _exported(model: nn.Module, inputs: Inputs, shapes: Any) -> torch.export.ExportedProgram:
     """Non-strict export takes len(x) for a constant; strict export does not, but supports less of Python."""
     try:
-        return torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
+        return torch.export.export(model, inputs.args, dict(inputs.kwargs), dynamic_shapes=shapes, strict=False)
     except Exception:
         if shapes is None:
             raise
-        return torch.export.export(model, inputs, dynamic_shapes=shapes, strict=True)
+        return torch.export.export(model, inputs.args, dict(inputs.kwargs), dynamic_shapes=shapes, strict=True)
 
 
 def _compare(model: nn.Module, file: Path, trials: list[Inputs]) -> None:
     """Compare the outputs of onnxruntime with those of PyTorch."""
     for inputs in trials:
-        sizes = [tuple(x.shape) for x in _tensors(inputs)]
+        sizes = [tuple(x.shape) for x in inputs.tensors]
         try:
-            expected, found = _tensors(run(model, inputs)), _run_file(file, _tensors(inputs))
+            with at_rest(model):
+                expected = [t for t in tree_leaves(inputs.call(model)) if isinstance(t, Tensor)]
+            found = _run_file(file, inputs)
         except Exception as error:
             raise VerificationError(
                 f"{type(model).__name__} does not run in both PyTorch and onnxruntime on inputs of shapes {sizes}: "
@@ -125,19 +129,21 @@ def _compare(model: nn.Module, file: Path, trials: list[Inputs]) -> None:
                 )
 
 
-def _run_file(file: Path, inputs: list[Tensor]) -> list[Tensor]:
+def _run_file(file: Path, inputs: Inputs) -> list[Tensor]:
+    """The outputs of the file; it has the keyword inputs of the model under their names, in an order of its own."""
     runtime = _import("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
-    feeds = {name: x.detach().cpu().numpy() for name, x in zip(names, inputs, strict=True)}
+    named = dict(inputs.kwargs) if {*names} == {*inputs.kwargs} else dict(zip(names, inputs.tensors, strict=True))
+    feeds = {name: x.detach().cpu().numpy() for name, x in named.items()}
     return [torch.as_tensor(output) for output in session.run(None, feeds)]
 
 
 def _batch(inputs: Inputs) -> int | None:
     """The batch size: the length of the first axis of the first tensor that has one."""
-    return next((x.shape[0] for x in _tensors(inputs) if x.dim() > 0), None)
+    return next((x.shape[0] for x in inputs.tensors if x.dim() > 0), None)
 
 
 def _in_batch(value: Any, batch: int) -> bool:
@@ -155,11 +161,7 @@ def _resampled(inputs: Inputs, batch: int, length: int) -> Inputs:
             return torch.randn((length, *value.shape[1:]), generator=generator, device="cpu").to(value)
         return value[torch.arange(length, device=value.device) % batch]
 
-    return tuple(tree_map(resample, inputs))
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [t for t in tree_leaves(values) if isinstance(t, Tensor)]
+    return inputs.map(resample)
 
 
 def _import(package: str) -> Any:

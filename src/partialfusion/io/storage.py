@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..core.modules import first_line, named_tensors
+from ..blueprint import NormLayer
+from ..core.modules import first_line, named_tensors, plain
 from ..core.version import __version__
 from ..errors import CheckpointError, OptionError
 from ..fusing.validation import check_result
 from ..kernels import Plan
 from ..surgery.apply import target_shapes
+from ..surgery.config import follow_config
+from ..surgery.numbers import numbers_of, set_number
 from ..surgery.resize import resized
+from ..surgery.views import place_views, view_layers
 from .digest import Digest, digest, state_digest
 from .files import DTYPES, SUFFIX, StrPath, check_target, existing, reading, replacing, write_tensors
 from .fit import check_kind, check_memory, differences
-from .header import Integers, Source, Stored, damaged, from_metadata, to_metadata
+from .header import VIEWS, Integers, Source, Stored, damaged, from_metadata, inside, to_metadata
 from .packing import Packing, packed, plan_packings
 
 if TYPE_CHECKING:
@@ -52,11 +56,14 @@ def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> 
     """
     check_result(result)
     path = check_target(path, suffixes=(SUFFIX,))
+    norms = {p: norm for p, norm in view_layers(result.model).items() if p in result.blueprint.norm_layers}
+    modules = dict(result.model.named_modules())
+    views = {inside(p, name): tuple(getattr(modules[p], name).shape) for p in norms for name in VIEWS}
     if dtype is not None and dtype not in NARROW:
         raise OptionError(f"dtype={dtype} is not known: choose one of {', '.join(map(str, NARROW))}, or None")
     tensors = _tensors(
         result.model,
-        target_shapes(result.blueprint, result.plan),
+        {**target_shapes(result.blueprint, result.plan), **views},
         "the plan: the model was changed after it was fused; save it before changing its modules, or save its state "
         "dict",
     )
@@ -70,6 +77,7 @@ def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> 
         sources=tuple(Source(type(m).__name__, state_digest(m)) for m in result.sources),
         plan=result.plan,
         integers=_integers(result.model),
+        norms=norms,
     )
 
 
@@ -99,6 +107,7 @@ def resave(stored: Stored, model: nn.Module, path: StrPath, *, dtype: torch.dtyp
         sources=stored.sources,
         plan=stored.plan,
         integers=stored.integers,
+        norms=stored.norms,
     )
 
 
@@ -113,6 +122,7 @@ def _write(
     sources: tuple[Source, ...],
     plan: Plan,
     integers: Integers,
+    norms: Mapping[str, NormLayer],
 ) -> None:
     """Pack the tensors, narrow the parameters among them, and write them with their header."""
     used: dict[str, Packing] = {}
@@ -133,6 +143,7 @@ def _write(
         torch=str(torch.__version__),
         packings=used,
         integers=integers,
+        norms=norms,
         payload=digest(contents.items()),
     )
     with replacing(path) as file:
@@ -153,10 +164,13 @@ def load(path: StrPath, *, into: nn.Module) -> nn.Module:
     with reading(path) as file:
         stored = from_metadata(file.metadata(), path)
         _check_names(file.keys(), stored, path)
+        if not set(named_tensors(into)) <= set(stored.packings):
+            into = plain(into)
         _check_fits(stored, into, path)
-        result = _resized(into, stored, path)
+        result = _with_views(_resized(into, stored, path), stored, path)
         _fill(result, file, stored, path)
     _set_integers(result, stored)
+    follow_config(result, into)
     return result
 
 
@@ -232,9 +246,12 @@ def _check_names(names: Sequence[str], stored: Stored, path: Path) -> None:
 def _check_fits(stored: Stored, model: nn.Module, path: Path) -> None:
     """The model must have the tensors of the file, and may differ only in the lengths of elastic axes."""
     check_memory(model, path)
-    tensors = named_tensors(model)
+    views = {inside(place, name) for place in stored.norms for name in VIEWS}
+    tensors = {name: t for name, t in named_tensors(model).items() if name not in views}
     found = differences(
-        stored.packings, tensors, fits=lambda name: _same_but_for_widths(stored.packings[name], tensors[name])
+        {name: how for name, how in stored.packings.items() if name not in views},
+        tensors,
+        fits=lambda name: _same_but_for_widths(stored.packings[name], tensors[name]),
     )
     if found:
         raise CheckpointError(
@@ -252,6 +269,21 @@ def _resized(model: nn.Module, stored: Stored, path: Path) -> nn.Module:
             f"{path}: {type(model).__name__} could not be copied with the widths of the file: {first_line(error)}; "
             f"pass a newly built {stored.model}"
         ) from error
+
+
+def _with_views(model: nn.Module, stored: Stored, path: Path) -> nn.Module:
+    """The model with norms with views where the file has them, not yet filled."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for place, norm in stored.norms.items():
+        names = [name for name in (norm.weight, norm.bias) if name is not None]
+        if place not in modules or not all(isinstance(getattr(modules[place], name, None), Tensor) for name in names):
+            raise CheckpointError(
+                f"{path} does not fit {type(model).__name__}: there is no norm {place}; pass a {stored.model} as it "
+                "was fused"
+            )
+    shapes = {place: stored.packings[inside(place, VIEWS[0])].shape for place in stored.norms}
+    empty = {place: (torch.full(s, 1 / s[1]), torch.full(s, 1 / s[0])) for place, s in shapes.items()}
+    return place_views(model, stored.norms, empty)
 
 
 def _same_but_for_widths(how: Packing, tensor: Tensor) -> bool:
@@ -286,11 +318,12 @@ def _contents(file: Any, stored: Stored, path: Path) -> Iterator[tuple[str, Tens
 
 
 def _integers(model: nn.Module) -> dict[str, dict[str, int]]:
-    """Integer attributes of the user's own modules; PyTorch's modules follow their weights."""
+    """Integer attributes of the user's own modules; PyTorch's modules follow their weights, if they have any."""
     found = {}
     for path, module in model.named_modules():
-        if not type(module).__module__.startswith("torch.nn"):
-            values = {name: value for name, value in vars(module).items() if type(value) is int}
+        bare = isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and module.weight is None
+        if bare or not type(module).__module__.startswith("torch.nn"):
+            values = numbers_of(module)
             if values:
                 found[path] = values
     return found
@@ -301,7 +334,7 @@ def _set_integers(model: nn.Module, stored: Stored) -> None:
     modules = dict(model.named_modules())
     for path, values in stored.integers.items():
         for name, value in values.items():
-            held = vars(modules[path]).get(name) if path in modules else None
-            if type(held) is int and held != value:
+            held = numbers_of(modules[path]).get(name) if path in modules else None
+            if held is not None and held != value:
                 log.debug("%s.%s set from %d to %d", path, name, held, value)
-                setattr(modules[path], name, value)
+                set_number(modules[path], name, value)

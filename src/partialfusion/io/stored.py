@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..blueprint import Blueprint, Space, trace_labels
-from ..core.modules import as_inputs
+from ..core.inputs import Inputs, Output
 from ..errors import MismatchError, OptionError
 from ..fusing.conform import conformed
 from ..fusing.methods import PruningMethod
@@ -19,6 +19,7 @@ from ..fusing.result import Fusion
 from ..kernels import Plan
 from ..surgery import AppliedPlan, SurgeryResult, count
 from ..surgery.apply import layout_of
+from ..surgery.config import follow_config
 from .digest import state_digest
 from .files import StrPath
 from .header import Stored
@@ -34,43 +35,53 @@ class OpenedFusion:
     layout: Mapping[str, Space]
 
 
-def open_stored(path: StrPath, into: nn.Module, example_inputs: Any) -> OpenedFusion:
+def open_stored(path: StrPath, into: nn.Module, example_inputs: Any, *, output: Output | None = None) -> OpenedFusion:
     """The fused model of a file and where its channels are, without its sources.
 
     Args:
         path: a file that `save` wrote.
         into: an instance of the class that was fused, with any widths; it is not changed.
-        example_inputs: a tensor, or a tuple of positional inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        output: which entry of the model's output is the result, as it was for `fuse`.
     """
-    inputs = as_inputs(example_inputs)
+    inputs = Inputs.of(example_inputs, output)
     plan, model = inspect(path).plan, load(path, into=into)
     blueprint = trace_labels(into, inputs)
     _check_spaces(plan, [blueprint], path)
     return OpenedFusion(model, plan, layout_of(model, blueprint, plan, inputs))
 
 
-def restore(path: StrPath, models: Sequence[nn.Module], example_inputs: Any, *, check: bool = True) -> Fusion:
+def restore(
+    path: StrPath,
+    models: Sequence[nn.Module],
+    example_inputs: Any,
+    *,
+    output: Output | None = None,
+    check: bool = True,
+) -> Fusion:
     """A stored fusion with its sources, as `fuse` or `prune` returned it: to refit it, or to hold it as blocks.
 
     Args:
         path: a file that `save` wrote.
         models: the models that were fused, in the same order; for a pruned model, a list with that model.
-        example_inputs: a tensor, or a tuple of positional inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        output: which entry of the model's output is the result, as it was for `fuse`.
         check: verify the blueprint, as `fuse` does.
     """
     if isinstance(models, nn.Module) or not isinstance(models, Sequence):
         raise OptionError("models must be a list of the models that were fused, in the same order")
-    inputs, stored = as_inputs(example_inputs), inspect(path)
+    inputs, stored = Inputs.of(example_inputs, output), inspect(path)
     _check_sources(stored, models, path)
     recipe = _recipe(stored.recipe)
     blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed)
     blueprints = conformed(models, blueprint, inputs)
     _check_spaces(stored.plan, blueprints, path)
     model = load(path, into=models[-1])
+    follow_config(model, models[-1], inputs)
     layout = layout_of(model, blueprint, stored.plan, inputs)
     plan = AppliedPlan.of(stored.plan, layout)
     counted = count(SurgeryResult(model, plan), models[-1])
-    return Fusion(model, plan, tuple(blueprints), recipe, counted, tuple(models), len(inputs))
+    return Fusion(model, plan, tuple(blueprints), recipe, counted, tuple(models), inputs.signature)
 
 
 def _check_sources(stored: Stored, models: Sequence[nn.Module], path: StrPath) -> None:

@@ -1,0 +1,299 @@
+"""Directories as Hugging Face has them: results that a config does not describe, and local checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from ..core.modules import first_line, named_tensors
+from ..core.text import shorten
+from ..core.version import __version__
+from ..errors import CheckpointError, OptionError
+from ..fusing.validation import check_result
+from .files import DTYPES, StrPath
+from .storage import load, save
+
+if TYPE_CHECKING:
+    from ..fusing.result import Fusion
+
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+WEIGHTS, RECORD, README = "model.partialfusion.safetensors", "partialfusion.json", "README.md"
+FORMAT = 1
+# What transformers would open; the name of this file, which does not exist, is what its error then says.
+POINTER = "load this directory with partialfusion.from_pretrained"
+OURS = {CONFIG, "generation_config.json", INDEX, WEIGHTS, RECORD, README}
+
+PAGE = """\
+# A fused {model}
+
+Written by partialfusion {version}. Some layers of this model have widths or norms that its config does not describe,
+so `transformers` cannot load it by itself. Load it with
+
+```python
+import partialfusion as pf
+
+model = pf.from_pretrained("this directory")
+```
+"""
+
+
+def save_pretrained(result: Fusion, directory: StrPath, *, dtype: torch.dtype | None = None) -> None:
+    """Write a fused model of Hugging Face's as a directory, completely or not at all.
+
+    It holds the config, the generation config if there is one, and the fusion as `save` writes it. `from_pretrained`
+    of this library loads it; that of transformers refuses. Other files in the directory, such as a tokenizer's, stay.
+
+    Args:
+        result: what `fuse` or `prune` returned for models of transformers.
+        directory: the directory to write; it is created, or replaced if it holds an earlier result.
+        dtype: the precision for parameters that are wider: torch.float16, torch.bfloat16 or torch.float32.
+    """
+    check_result(result)
+    model: Any = result.model
+    if not callable(getattr(getattr(model, "config", None), "save_pretrained", None)):
+        raise OptionError(
+            f"{type(model).__name__} has no config that can be saved, so it is no model of transformers: use "
+            "pf.save(result, path)"
+        )
+    target = Path(os.path.realpath(directory))
+    _check_target(target)
+    with _replacing(target) as folder:
+        config = copy.deepcopy(model.config)
+        config.architectures = [type(model).__name__]
+        config.save_pretrained(folder)
+        generation: Any = getattr(model, "generation_config", None)
+        if callable(getattr(generation, "save_pretrained", None)):
+            copy.deepcopy(generation).save_pretrained(folder)
+        save(result, folder / WEIGHTS, dtype=dtype)
+        record = {"format": FORMAT, "model": type(model).__name__, "partialfusion": __version__, "weights": WEIGHTS}
+        _write_json(folder / INDEX, {"metadata": {}, "weight_map": {"partialfusion": POINTER}})
+        _write_json(folder / RECORD, record)
+        (folder / README).write_text(PAGE.format(model=type(model).__name__, version=__version__))
+
+
+def from_pretrained(directory: StrPath, *, into: nn.Module | None = None) -> nn.Module:
+    """The fused model of a directory that `save_pretrained` wrote, in evaluation mode. Nothing is downloaded.
+
+    Args:
+        directory: the directory.
+        into: an instance of the model's class, with any widths, where that is not a class of transformers but your
+            own; it is not changed.
+    """
+    folder = _directory(directory)
+    if not (folder / RECORD).is_file():
+        raise CheckpointError(
+            f"{folder} was not written by pf.save_pretrained: it has no {RECORD}; load it with transformers"
+        )
+    record = _read_json(folder / RECORD)
+    if record.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{folder} has format {record.get('format')!r}, written by partialfusion {record.get('partialfusion')}; "
+            f"this version reads format {FORMAT}: install the version that wrote it, or a later one"
+        )
+    model: Any = _instance(folder, str(record.get("model"))) if into is None else copy.deepcopy(into)
+    weights = folder / WEIGHTS
+    if weights.is_file():
+        _match_precision(model, weights)
+    found: Any = load(weights, into=model).eval()
+    if (folder / "generation_config.json").is_file() and hasattr(found, "generation_config"):
+        found.generation_config = type(found.generation_config).from_pretrained(folder, local_files_only=True)
+    return found
+
+
+def build_directory(directory: StrPath, arguments: dict[str, Any]) -> nn.Module:
+    """The model that the config of a local checkpoint directory describes, with random weights.
+
+    Args:
+        directory: a directory with a config.json, which names the class.
+        arguments: other values for fields of the config.
+    """
+    folder = _directory(directory)
+    return _instance(folder, class_name(folder), arguments)
+
+
+def load_directory(model: nn.Module, directory: StrPath) -> nn.Module:
+    """A model like the given one with the weights of a local checkpoint directory; all of them must be there.
+
+    Args:
+        model: a model of transformers, which has the config.
+        directory: a directory with safetensors, in one file or several; or one that `save_pretrained` wrote.
+    """
+    folder = _directory(directory)
+    if (folder / RECORD).is_file():
+        return from_pretrained(folder, into=model)
+    _check_weights(folder)
+    kind: Any = type(model)
+    try:
+        found, info = kind.from_pretrained(
+            folder, config=model.config, local_files_only=True, use_safetensors=True, output_loading_info=True
+        )
+    except Exception as error:
+        raise CheckpointError(
+            f"{folder} cannot be loaded as {kind.__name__}: {first_line(error)}; {FITTING}"
+        ) from error
+    wrong = [str(name) for key in ("missing_keys", "mismatched_keys") for name in info.get(key) or ()]
+    if wrong:
+        raise CheckpointError(f"{folder} does not fit {kind.__name__}: it lacks {shorten(wrong)}; {FITTING}")
+    loaded: nn.Module = found
+    return loaded
+
+
+FITTING = (
+    "name the directory that has its config, as hf:DIR (on the command line --factory for each model after the first)"
+)
+
+
+def class_name(directory: StrPath) -> str:
+    """The name of the class that the config of a directory names."""
+    path = _directory(directory) / CONFIG
+    if not path.is_file():
+        raise CheckpointError(
+            f"{directory} has no {CONFIG}: name a directory that save_pretrained of transformers wrote"
+        )
+    names = _read_json(path).get("architectures")
+    if not isinstance(names, list) or not names:
+        raise CheckpointError(f"{path} names no class under architectures: save the model with transformers again")
+    return str(names[0])
+
+
+def transformers() -> Any:
+    """The package, or an error that says how to install it."""
+    try:
+        return importlib.import_module("transformers")
+    except ImportError as error:
+        raise OptionError(f"this needs transformers ({first_line(error)}): pip install partialfusion[hf]") from error
+
+
+def _instance(folder: Path, name: str, arguments: dict[str, Any] | None = None) -> nn.Module:
+    """A model of a class of transformers, with random weights, as the config of a directory says."""
+    package = transformers()
+    try:
+        kind: Any = getattr(package, name, None)
+    except ImportError as error:  # transformers imports its models when they are first used
+        raise OptionError(f"transformers cannot import {name}: {first_line(error)}") from error
+    if not (isinstance(kind, type) and issubclass(kind, package.PreTrainedModel)):
+        raise CheckpointError(
+            f"{folder} holds a {name}, which transformers {package.__version__} does not have: pass an instance, as "
+            "pf.from_pretrained(dir, into=model)"
+        )
+    try:
+        config_class: Any = kind.config_class  # type: ignore[attr-defined]
+        config = config_class.from_pretrained(folder, local_files_only=True, **(arguments or {}))
+        with torch.random.fork_rng(devices=[]):
+            model: nn.Module = kind(config)
+    except Exception as error:
+        raise CheckpointError(f"{folder}: {name} cannot be built from its config: {first_line(error)}") from error
+    return model.eval()
+
+
+def _match_precision(model: nn.Module, path: Path) -> None:
+    """Give every tensor the type that it has in the file."""
+    types = {text: dtype for dtype, text in DTYPES.items()}
+    with (
+        suppress(SafetensorError, OSError, KeyError),
+        safe_open(path, framework="pt") as file,
+    ):  # loading says what is wrong with the file
+        stored = {name: types[file.get_slice(name).get_dtype()] for name in file.keys()}  # noqa: SIM118
+        for name, tensor in named_tensors(model).items():
+            if tensor.is_floating_point() and name in stored:
+                tensor.data = tensor.data.to(stored[name])
+
+
+def _directory(path: StrPath) -> Path:
+    folder = Path(path)
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: there is no such directory; check the name (nothing is downloaded)")
+    return folder
+
+
+def _check_weights(folder: Path) -> None:
+    """The directory must hold weights as safetensors."""
+    if (folder / INDEX).is_file() or (folder / "model.safetensors").is_file():
+        return
+    pickled = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth", ".ckpt"))
+    if pickled:
+        raise CheckpointError(
+            f"{folder} holds its weights only as pickles ({shorten(pickled)}), which could run code and are refused: "
+            "load it with transformers and save it again, which writes safetensors"
+        )
+    raise CheckpointError(f"{folder} has no weights: neither model.safetensors nor {INDEX}")
+
+
+def _check_target(target: Path) -> None:
+    """Nothing of another model may lie beside the result: transformers would load that."""
+    if target.exists() and not target.is_dir():
+        raise CheckpointError(f"{target} cannot be written: it is a file; name a directory")
+    if not target.parent.is_dir():
+        raise CheckpointError(f"{target} cannot be written: there is no folder {target.parent}; create it first")
+    if not target.is_dir():
+        return
+    ours = (target / RECORD).is_file()
+    foreign = sorted(
+        p.name
+        for p in target.iterdir()
+        if p.suffix in (".safetensors", ".bin") or (p.name.endswith(".index.json") and not ours)
+        if not (ours and p.name in OURS)
+    )
+    if foreign:
+        raise CheckpointError(
+            f"{target} cannot be written: it holds the weights of another model ({shorten(foreign)}); name another "
+            "directory"
+        )
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """A new directory that takes the place of another once it is complete; other files in that one move along."""
+    mark = secrets.token_hex(4)
+    temporary, old = (target.with_name(f".{target.name}.{mark}.{kind}") for kind in ("tmp", "old"))
+    try:
+        temporary.mkdir()
+        if target.is_dir():
+            shutil.copystat(target, temporary)
+            for item in target.iterdir():
+                if item.name not in OURS:
+                    (shutil.copytree if item.is_dir() else shutil.copy2)(item, temporary / item.name)
+        yield temporary
+        if target.is_dir():
+            os.replace(target, old)
+        try:
+            os.replace(temporary, target)
+        except OSError:
+            if old.is_dir():
+                os.replace(old, target)
+            raise
+    except OSError as error:
+        raise CheckpointError(
+            f"{target} cannot be written: {error.strerror or error}; free some space or choose another folder. What "
+            "was there before is unchanged"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if target.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {first_line(error)}; save or copy it again") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} holds a {type(found).__name__}, not an object; save or copy it again")
+    return found
