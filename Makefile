@@ -5,13 +5,16 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test check format docs bench catalogue results clean
 
-# torch comes first and by its pinned version, so that nothing else chooses a build of it; torchvision, which the tests
-# of the catalogue need, comes without dependencies for the same reason.
+# What only the tests need: the models of the catalogue and the zoo, and what transformers and timm import.
+MODELS := torchvision timm transformers huggingface_hub tokenizers regex tqdm httpx2 httpcore2 h11 truststore
+
+# torch comes first and by its pinned version, so that nothing else chooses a build of it; what only the tests need comes
+# without dependencies for the same reason.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(MODELS)
 	touch $(READY)
 
 # Prints a table and writes partialfusion-demo.html.

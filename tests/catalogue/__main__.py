@@ -1,9 +1,10 @@
-"""Runs the whole catalogue and writes docs/catalogue.md: python -m tests.catalogue"""
+"""Runs the catalogue and writes its pages: python -m tests.catalogue [torchvision] [transformers]"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 import partialfusion as pf
 
+from . import transformers
 from .conformance import Row, guarded, one_thread
 from .models import NAMES, build, images, randomise, representative
 
@@ -46,6 +48,21 @@ alpha = 0.4 with weight features and fixed-point alignment, without tracing.
 
 
 def main() -> None:
+    """Both pages, or those that are named; the exit code tells of failures."""
+    pages = {"torchvision": torchvision, "transformers": transformers.main, "zoo": zoo}
+    chosen = sys.argv[1:] or ["torchvision", "transformers"]
+    if unknown := [name for name in chosen if name not in pages]:
+        raise SystemExit(f"no page {', '.join(unknown)}; there are {', '.join(pages)}")
+    failed = [name for page in chosen for name in pages[page]()]
+    raise SystemExit(f"failing: {', '.join(failed)}" if failed else 0)
+
+
+def zoo() -> list[str]:
+    """The page of transformers without the families of timm: a few minutes."""
+    return transformers.main(families_too=False)
+
+
+def torchvision() -> list[str]:
     """Rows in one process a core, largest work first."""
     start = time.perf_counter()
     smallest = [name for name in NAMES if representative(name) == name]
@@ -59,11 +76,11 @@ def main() -> None:
             table, name = waiting[done]
             table[name] = done.result()
             print(f"{name}: {dict(table[name].kinds)} {table[name].seconds:.1f} s {table[name].checks}", flush=True)
-    write([rows[name] for name in NAMES], [numbers[name] for name in smallest], start)
+    return write([rows[name] for name in NAMES], [numbers[name] for name in smallest], start)
 
 
-def write(rows: list[Row], numbers: list[Row], start: float) -> None:
-    """The page, and an exit code that tells of failures."""
+def write(rows: list[Row], numbers: list[Row], start: float) -> list[str]:
+    """The page, and which models fail."""
     seconds = fuse_resnet50()
     text = INTRODUCTION.format(
         version=f"torch {torch.__version__}",
@@ -75,8 +92,7 @@ def write(rows: list[Row], numbers: list[Row], start: float) -> None:
     )
     PAGE.write_text("\n".join([text, _models(rows), "", _numbers(numbers)]) + "\n")
     failed = [r.name for r in numbers if r.unknown or any(c.startswith("FAILED") for c in r.checks.values())]
-    failed += [r.name for r in rows if not r.traced]
-    raise SystemExit(f"failing: {', '.join(failed)}" if failed else 0)
+    return failed + [r.name for r in rows if not r.traced]
 
 
 def fuse_resnet50() -> float:

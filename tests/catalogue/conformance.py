@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import partialfusion as pf
+from partialfusion.core.inputs import Inputs
 from partialfusion.core.modules import named_tensors
 from partialfusion.kernels import KernelPair, Plan, Reduction
 from partialfusion.surgery import apply
@@ -110,7 +111,7 @@ def _verdict(found: torch.Tensor, expected: torch.Tensor) -> str:
 
 def _twin_of(model: nn.Module, blueprint: pf.Blueprint, x: torch.Tensor) -> nn.Module:
     free = [s.name for s in blueprint if s.kind != "rigid"]
-    return apply([model], [blueprint], reordered(blueprint, free, np.random.default_rng(1)), (x,)).model
+    return apply([model], [blueprint], reordered(blueprint, free, np.random.default_rng(1)), Inputs.of(x)).model
 
 
 def _reordered(model: nn.Module, blueprint: pf.Blueprint, x: torch.Tensor, expected: torch.Tensor) -> str:
@@ -150,7 +151,7 @@ def _halved(model: nn.Module, blueprint: pf.Blueprint, x: torch.Tensor) -> str:
         pair = KernelPair(np.arange(m), kept, np.ones(m), np.ones(m), m, n)
         reductions[space.name] = Reduction((pair,), 0, (m,), (KernelPair.identity(n),))
     plan = Plan(reductions, (1.0,))
-    small = apply([model], [blueprint], plan, (x,)).model
+    small = apply([model], [blueprint], plan, Inputs.of(x)).model
     shapes = target_shapes(blueprint, plan)
     predicted = sum(int(np.prod(shapes[n])) for n, _ in small.named_parameters())
     counted = sum(p.numel() for p in small.parameters())

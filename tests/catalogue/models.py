@@ -11,7 +11,8 @@ from torch import Tensor, nn
 # The wheel of torchvision registers kernels for these operators, which a CPU build of torch does not define.
 _LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
 for _name in ("nms", "qnms"):
-    _LIBRARY.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    if not hasattr(torch.ops.torchvision, _name):
+        _LIBRARY.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 from torchvision import models  # noqa: E402
 

@@ -1,0 +1,1 @@
+"""Conformance with transformers. A folder of that name would hide the package, being on the path of the tests."""

@@ -1,0 +1,89 @@
+"""Every model of the zoo: the exact ensemble at one end, itself at the other, and what one does with results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from . import conformance as check
+from .conformance import NOT_EXACT, TOLERANCE, Case
+from .descriptions import FAMILIES
+from .needs import need
+from .twins import Family, unmatched
+from .zoo import ZOO
+
+# Streams and heads that keep their size when half of everything is pruned, and why.
+STIFF: dict[str, dict[str, str]] = {}
+
+
+@pytest.fixture(scope="module", params=ZOO)
+def case(request: pytest.FixtureRequest) -> Case:
+    """One model at a time, so that its checks share what they need."""
+    entry = ZOO[request.param]
+    need(entry.package)
+    return Case(entry)
+
+
+@pytest.fixture
+def family(case: Case) -> Family:
+    return FAMILIES[case.entry.name]
+
+
+def test_at_least_28_are_exact() -> None:
+    """Every model that is not listed is held to exactness below."""
+    assert set(NOT_EXACT) | set(STIFF) <= set(ZOO) == set(FAMILIES)
+    assert len(ZOO) - len(NOT_EXACT) >= 28
+
+
+def test_the_twin_made_by_hand_computes_the_same(case: Case, family: Family) -> None:
+    assert not unmatched(case.model, family)
+    assert check.by_hand(case, family) <= TOLERANCE
+
+
+def test_every_operation_has_a_rule(case: Case) -> None:
+    found = check.tracing(case)
+    assert not found.unknown
+    assert found.kinds["elastic"]
+
+
+def test_alpha_1_is_the_ensemble_or_says_that_it_is_not(case: Case) -> None:
+    gap = check.ensemble(case)
+    if case.entry.name in NOT_EXACT:
+        assert check.confessed(case) == (True, True), f"{gap:.1e}"
+    else:
+        assert gap <= TOLERANCE
+        assert check.confessed(case) == (False, False)
+
+
+def test_fused_with_itself_it_is_itself(case: Case) -> None:
+    assert check.itself(case) <= TOLERANCE
+
+
+@pytest.mark.parametrize("data", [False, True], ids=["weights", "data"])
+def test_fused_with_its_twin_it_is_itself(case: Case, family: Family, data: bool) -> None:
+    assert check.twin(case, family, data=data) <= TOLERANCE
+
+
+def test_pruning_shrinks_heads_and_streams(case: Case, family: Family) -> None:
+    found = check.pruned(case, family)
+    assert found.runs
+    assert set(found.stiff) == set(STIFF.get(case.entry.name, {}))
+
+
+def test_saved_and_loaded_it_is_the_same(case: Case, tmp_path: Path) -> None:
+    assert check.stored(case, tmp_path)
+
+
+def test_as_directories_of_hugging_face(case: Case, tmp_path: Path) -> None:
+    if case.entry.package == "transformers":
+        assert not check.pretrained(case, tmp_path)
+
+
+def test_the_result_trains(case: Case) -> None:
+    assert not check.trains(case)
+
+
+def test_the_sources_stay_as_they_were(case: Case) -> None:
+    """Last of a model's checks; what failed before it must not have changed them either."""
+    assert not case.untouched()
