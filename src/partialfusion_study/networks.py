@@ -1,10 +1,11 @@
-"""The networks of the paper's experiments."""
+"""The networks of the paper's experiments, and a small transformer of our own."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -83,3 +84,55 @@ class VGG11(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.features(x).flatten(1))
+
+
+class Attention(nn.Module):
+    """Self-attention: (batch × tokens × width) → the same shape."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.head_width = width // heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (self._by_head(layer(x)) for layer in (self.query, self.key, self.value))
+        y = F.scaled_dot_product_attention(query, key, value)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """(batch × tokens × channels) → (batch × heads × tokens × channels of a head)."""
+        return x.unflatten(2, (-1, self.head_width)).transpose(1, 2)
+
+
+class TransformerBlock(nn.Module):
+    """Attention and two linear layers, each behind a layer norm and added to the residual stream."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class ViT(nn.Module):
+    """A vision transformer for 28×28 images in 16 patches: (batch × 1 × 28 × 28) → (batch × classes)."""
+
+    def __init__(self, width: int = 64, depth: int = 4, heads: int = 4, classes: int = 10) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, width, 7, 7)
+        self.positions = nn.Parameter(0.02 * torch.randn(16, width))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2) + self.positions
+        return self.head(self.norm(self.blocks(x)).mean(1))

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from .data import DataName
 
-NetworkName = Literal["mlp", "vgg11", "resnet18"]
+NetworkName = Literal["mlp", "vgg11", "resnet18", "vit"]
 Part = Literal["all", "specialist", "generalist", "even", "odd"]
 Schedule = Literal["constant", "one-cycle", "cosine", "halving"]
 
@@ -71,7 +71,8 @@ class Recipe:
 
     Attributes:
         network: the architecture.
-        width: channels of the hidden layers (mlp) or of the first block (vgg11 and resnet18; 64 is standard).
+        width: channels of the hidden layers (mlp), of the first block (vgg11 and resnet18; 64 is standard) or of the
+            residual stream (vit).
         subset: the training images.
         start: random seed of the initial weights.
         training: the hyperparameters.
@@ -118,6 +119,18 @@ def mlp_recipe(part: Part, seed: int, *, model: int, width: int = 100, epochs: i
     start = 2 * seed + model
     training = TrainingConfig(start, epochs, 64, True, 1e-3, "constant", 0.0, False)
     return Recipe("mlp", width, Subset("mnist", part, seed if part != "all" else 0), start, training)
+
+
+def vit_recipe(start: int, *, width: int = 64, epochs: int = 6) -> Recipe:
+    """A small vision transformer on all of MNIST: Adam at 1e-3 in batches of 128, cosine schedule.
+
+    Args:
+        start: random seed of the initial weights and of the order of the images.
+        width: width of the residual stream.
+        epochs: number of passes over the images.
+    """
+    training = TrainingConfig(start, epochs, 128, True, 1e-3, "cosine", 0.0, False)
+    return Recipe("vit", width, Subset("mnist"), start, training)
 
 
 def short_recipe(

@@ -1,4 +1,4 @@
-"""Training: the paper's networks from their recipes, and any other classifier of such images."""
+"""Training: the study's networks from their recipes, and any other classifier of such images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .data import Images, normalised
-from .networks import VGG11, ResNet18, mlp
+from .networks import VGG11, ResNet18, ViT, mlp
 from .recipes import Recipe, TrainingConfig
 from .samples import CLASSES, sample
 
@@ -32,7 +32,7 @@ def build(recipe: Recipe) -> nn.Module:
         torch.manual_seed(recipe.start)
         if recipe.network == "mlp":
             return nn.Sequential(nn.Flatten(), *mlp(784, *[recipe.width] * 3, CLASSES))
-        return (VGG11 if recipe.network == "vgg11" else ResNet18)(recipe.width)
+        return {"vgg11": VGG11, "resnet18": ResNet18, "vit": ViT}[recipe.network](recipe.width)
 
 
 def train(recipe: Recipe, images: Images) -> nn.Module:

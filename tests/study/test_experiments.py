@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
 
@@ -10,16 +11,23 @@ import torch
 
 import partialfusion as pf
 from partialfusion.errors import OptionError
-from partialfusion_study.cells import FineTune, Merge, Parents, Similarity
+from partialfusion_study.cells import Compared, FineTune, Merge, Parents, Similarity
 from partialfusion_study.executors import executor
 from partialfusion_study.experiments import EXPERIMENTS, chosen
 from partialfusion_study.experiments.params import bounds
-from partialfusion_study.experiments.settings import mnist_pairs, resnet_pairs, split_resnet_pairs, vgg_pairs
+from partialfusion_study.experiments.settings import (
+    mnist_pairs,
+    resnet_pairs,
+    split_resnet_pairs,
+    vgg_pairs,
+    vit_pairs,
+)
+from partialfusion_study.experiments.transformers import KINDS
 from partialfusion_study.methods import PARTIAL_OT
 from partialfusion_study.recipes import TrainingConfig
 from partialfusion_study.samples import evaluation_images
 from partialfusion_study.study import missing, run_study, store_of, write_pages
-from partialfusion_study.trained import trained
+from partialfusion_study.trained import blueprint, trained
 from partialfusion_study.training import accuracy, logits, percent
 
 pytestmark = pytest.mark.usefixtures("small_study")
@@ -105,6 +113,34 @@ def test_fixed_spaces_stay_apart():
     assert fixed["channels"] == pytest.approx((sum(widths) + 4 + 8) / sum(widths), abs=1e-6)
 
 
+def test_outputs_are_compared_with_the_ensembles():
+    pair = mnist_pairs(True, "quick")[0]
+    whole, part = (Compared(pair, PARTIAL_OT, alpha, 0.3).run() for alpha in (1.0, 0.0))
+    assert whole["distance"] < 1e-6
+    assert whole["accuracy"] == Parents(pair, (0.3,)).run()["ensemble"][0]
+    test = evaluation_images("mnist", None)
+    a, b = (logits(trained(m), test.images) for m in (pair.a, pair.b))
+    fused = pf.fuse([trained(pair.a), trained(pair.b)], torch.zeros(1, 1, 28, 28), alpha=0.0, mix=[0.7, 0.3])
+    ensemble = 0.7 * a + 0.3 * b
+    expected = (logits(fused.model, test.images) - ensemble).norm() / ensemble.norm()
+    assert part["distance"] == pytest.approx(float(expected))
+
+
+def test_patterns_keep_spaces_apart():
+    pair = vgg_pairs("quick")[0]
+    named = Merge(pair, PARTIAL_OT, 0.0, 0.5, ("features.3", "features.6"), 20).run()
+    matched = Compared(pair, PARTIAL_OT, 0.0, 0.5, ("features.[36]", "nothing.*"), 20).run()
+    assert matched["apart"] == 2
+    assert (matched["ratio"], matched["accuracy"]) == (named["ratio"], named["accuracy"])
+
+
+def test_every_space_of_a_transformer_is_of_one_kind():
+    spaces = [space.name for space in blueprint(vit_pairs("quick")[0].b) if space.kind != "rigid"]
+    kinds = [[kind for kind, patterns in KINDS.items() if any(fnmatchcase(s, p) for p in patterns)] for s in spaces]
+    assert all(len(found) == 1 for found in kinds)
+    assert {kind for found in kinds for kind in found} == set(KINDS)
+
+
 def test_nothing_trained_on_measures_the_same():
     """No epochs: before and after agree, and widening by copies keeps the function."""
     pair = mnist_pairs(True, "quick")[0]
@@ -146,4 +182,4 @@ def test_bounds_are_the_papers_example():
 def test_unknown_names_are_refused():
     with pytest.raises(OptionError, match="no experiment 'split'.*split_data"):
         chosen(["split"])
-    assert len(chosen([])) == len(EXPERIMENTS) == 28
+    assert len(chosen([])) == len(EXPERIMENTS) == 29

@@ -28,6 +28,7 @@ MODULES = {
 }
 NAMES = {*pf.__all__, "__version__"}
 UNAVOIDABLE = {
+    "partialfusion.core.inputs": {"Inputs"},
     "partialfusion.kernels": {"Coupling", "merge"},
     "partialfusion.surgery": {"apply"},
 }

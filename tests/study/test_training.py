@@ -15,7 +15,7 @@ from partialfusion_study import trained as store
 from partialfusion_study.cell import key
 from partialfusion_study.data import DataSet, Images, load
 from partialfusion_study.experiments.settings import resnet_pairs, split_resnet_pairs, vgg_pairs
-from partialfusion_study.recipes import Recipe, Subset, TrainingConfig, mlp_recipe, short_recipe
+from partialfusion_study.recipes import Recipe, Subset, TrainingConfig, mlp_recipe, short_recipe, vit_recipe
 from partialfusion_study.samples import DIGIT, HELD_OUT, evaluation_images, part, sample
 from partialfusion_study.trained import checkpoint, trained
 from partialfusion_study.training import accuracy, augmented, build, fit, train
@@ -88,6 +88,12 @@ def test_equal_recipes_make_equal_networks_and_leave_the_global_seed_alone():
 
 def test_training_learns():
     assert accuracy(train(TINY, part(TINY.subset)), evaluation_images("mnist", None)) > 80
+
+
+def test_transformers_learn():
+    recipe = vit_recipe(0, width=8, epochs=3)
+    recipe = replace(recipe, training=replace(recipe.training, batch=32, rate=1e-2))
+    assert accuracy(train(recipe, part(recipe.subset)), evaluation_images("mnist", None)) > 80
 
 
 @pytest.mark.parametrize("schedule", ["constant", "one-cycle", "cosine", "halving"])
@@ -171,5 +177,7 @@ def test_whatever_matters_is_in_the_key():
         replace(recipe, training=replace(recipe.training, order=1)),
         replace(recipe, training=replace(recipe.training, decay=1e-4)),
         mlp_recipe("all", 0, model=0),
+        vit_recipe(0),
+        vit_recipe(1),
     ]
     assert len({key(r) for r in [recipe, *changed]}) == len(changed) + 1

@@ -2,13 +2,14 @@
 
 from .clocks import Clock
 from .finetune import FineTune
-from .pairs import Counts, Merge, Mixed, Parents, Spend
+from .pairs import Compared, Counts, Merge, Mixed, Parents, Spend
 from .similarity import Similarity
 from .single import Clusters, Compress, Train
 
 __all__ = [
     "Clock",
     "Clusters",
+    "Compared",
     "Compress",
     "Counts",
     "FineTune",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import partialfusion as pf
 from partialfusion.blocks.timing import interleaved_times, medians
 
-from ..internals import Coupling, apply, merge
+from ..internals import Coupling, Inputs, apply, merge
 from ..networks import mlp
 
 
@@ -78,5 +78,5 @@ def fused_by_index(models: Sequence[nn.Module], x: Tensor, alpha: float) -> Inde
         joined = index >= (round(alpha * space.width) if space.kind == "elastic" else 0)
         reductions[space.name] = merge([Coupling.of_pairs(index, index, joined)], (0.5, 0.5))
     plan = pf.Plan(reductions, (0.5, 0.5))
-    made = apply(models, [blueprint, blueprint], plan, (x,))
+    made = apply(models, [blueprint, blueprint], plan, Inputs.of(x))
     return IndexFused(made.model.eval(), plan, made.layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 import partialfusion as pf
@@ -97,6 +98,28 @@ class Spend(Merge):
             "ratio": round(result.count.ratio, 6),
             "like": round(like.count.ratio, 6),
             "alphas": {space: round(alpha, 4) for space, alpha in result.recipe.alpha.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Compared(Merge):
+    """Merge a pair as `Merge` does, and compare the outputs with the ensemble's.
+
+    Here `fixed` are patterns of space names; what they match stays isolated if it is elastic.
+    """
+
+    def run(self) -> dict[str, Any]:
+        elastic = [space.name for space in blueprint(self.pair.b) if space.kind == "elastic"]
+        apart = tuple(name for name in elastic if any(fnmatchcase(name, pattern) for pattern in self.fixed))
+        result = merged(self.pair, self.config, self.alpha, self.share, fixed=apart, seed=self.seed)
+        test = evaluation_images(self.pair.data, self.tested)
+        a, b, found = (logits(m, test.images) for m in (trained(self.pair.a), trained(self.pair.b), result.model))
+        ensemble = (1 - self.share) * a + self.share * b
+        return {
+            "accuracy": percent(found, test.labels),
+            "ratio": round(result.count.ratio, 6),
+            "apart": len(apart),
+            "distance": float((found - ensemble).norm() / ensemble.norm()),
         }
 
 

@@ -22,6 +22,7 @@ from . import (
     random_widen,
     retrain_results,
     site,
+    transformers,
     vgg_similarity,
     wallclock1,
     zipitcomparison,
@@ -60,6 +61,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         budget.EXPERIMENT,
         mix.EXPERIMENT,
         site.EXPERIMENT,
+        transformers.EXPERIMENT,
     )
 }
 

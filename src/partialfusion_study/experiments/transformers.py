@@ -1,0 +1,171 @@
+"""Our own experiment: vision transformers fused at every size, by kind of space, and pruned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from ..cell import Cell
+from ..cells import Compared, Compress, Parents
+from ..methods import AVERAGE, IMAGES, OURS, MethodConfig
+from ..recipes import Pair
+from ..report import Figure, Line, Panel, Row, Table, Value
+from .experiment import Experiment, Report, Results
+from .grids import ACCURACY, EQUAL
+from .settings import QUICK_ALPHAS, Scale, scaled, setting, tested, vit_pairs
+
+SIZES = (0.0, 0.25, 0.5, 0.75, 1.0)
+KEEP = 0.5
+SIZE = "effective parameters, relative to one model"
+FUSED, REFITTED = "fused", "refitted"
+FUSION = MethodConfig(images=IMAGES)
+FUSIONS = {FUSED: FUSION, REFITTED: replace(FUSION, refit=True)}
+PRUNINGS = {"clustered": OURS, "clustered, refitted": replace(OURS, refit=True)}
+KINDS = {  # patterns of the names of the spaces
+    "residual stream": ("patches",),
+    "attention heads": ("blocks.*.attention.*",),
+    "MLPs": ("blocks.*.mlp.*",),
+}
+
+
+@dataclass(frozen=True)
+class Dial:
+    """Pairs of transformers, fused in every way and pruned."""
+
+    pairs: list[Pair]
+    scale: Scale
+
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        return QUICK_ALPHAS if self.scale == "quick" else SIZES
+
+    def parents(self) -> list[Parents]:
+        return [Parents(pair, (EQUAL,), tested(self.scale)) for pair in self.pairs]
+
+    def fusions(self, config: MethodConfig, alpha: float, fixed: tuple[str, ...] = ()) -> list[Compared]:
+        made = scaled(config, self.scale)
+        return [Compared(pair, made, alpha, EQUAL, fixed, tested(self.scale)) for pair in self.pairs]
+
+    def averages(self) -> list[Compared]:
+        return self.fusions(AVERAGE, 0.0)
+
+    def pruned(self, config: MethodConfig) -> list[Compress]:
+        """Model A of every pair."""
+        return [Compress(pair.a, scaled(config, self.scale), KEEP, tested(self.scale)) for pair in self.pairs]
+
+    def cells(self) -> list[Cell]:
+        groups: list[list[Parents] | list[Compared] | list[Compress]] = [self.parents(), self.averages()]
+        for config in FUSIONS.values():
+            groups += [self.fusions(config, alpha) for alpha in self.sizes]
+            groups += [self.fusions(config, 0.0, fixed) for fixed in KINDS.values()]
+        groups += [self.pruned(config) for config in PRUNINGS.values()]
+        return [cell for group in groups for cell in group]
+
+    def ensembles(self, results: Results) -> list[float]:
+        return [results(cell)["ensemble"][0] for cell in self.parents()]
+
+    def singles(self, results: Results) -> list[float]:
+        """Both networks of every pair."""
+        return [results(cell)[name] for cell in self.parents() for name in ("a", "b")]
+
+    def sized(self, results: Results) -> Table:
+        """All spaces at one alpha."""
+        found = {label: [self.fusions(config, a) for a in self.sizes] for label, config in FUSIONS.items()}
+        rows: list[Row] = [(label, *(_value(results, cells, "accuracy") for cells in found[label])) for label in found]
+        rows.append((SIZE, *(_value(results, cells, "ratio") for cells in found[FUSED])))
+        for label in found:
+            distances = (fmean(results(cell)["distance"] for cell in cells) for cells in found[label])
+            rows.append((f"{label}: distance from the ensemble", *(f"{distance:.1e}" for distance in distances)))
+        note = "Distances are those of the logits on the test images, relative to the norm of the ensemble's."
+        columns = ("all spaces", *(f"α = {a:g}" for a in self.sizes))
+        return Table("sizes", "Accuracy (%) by size", columns, tuple(rows), note)
+
+    def by_kind(self, results: Results) -> Table:
+        """One kind of space kept apart; a dash where the library can keep none of them apart."""
+        rows: list[Row] = []
+        for label, config in FUSIONS.items():
+            rows.append((label, *(self._apart(results, config, kind, "accuracy") for kind in KINDS)))
+        rows.append((SIZE, *(self._apart(results, FUSION, kind, "ratio") for kind in KINDS)))
+        title = "Accuracy (%) with one kind of space kept apart and the others fused"
+        return Table("kinds", title, ("kept apart", *KINDS), tuple(rows))
+
+    def _apart(self, results: Results, config: MethodConfig, kind: str, what: str) -> Value | None:
+        cells = self.fusions(config, 0.0, KINDS[kind])
+        return _value(results, cells, what) if all(results(cell)["apart"] for cell in cells) else None
+
+    def baselines(self, results: Results) -> Table:
+        averages = self.averages()
+        rows: list[Row] = [
+            (f"model {name.upper()}", Value.of(results(cell)[name] for cell in self.parents()), "1")
+            for name in ("a", "b")
+        ]
+        rows.append(("ensemble", Value.of(self.ensembles(results)), "2"))
+        rows.append(("plain average", _value(results, averages, "accuracy"), _value(results, averages, "ratio")))
+        for label, config in PRUNINGS.items():
+            cells = self.pruned(config)
+            name = f"model A, {label}, {KEEP:g} of the channels kept"
+            rows.append((name, _value(results, cells, "accuracy"), _value(results, cells, "ratio")))
+        return Table("others", "For comparison: accuracy (%) and size", ("", "accuracy", SIZE), tuple(rows))
+
+    def figure(self, results: Results) -> Figure:
+        lines = [
+            self._line(results, label, [self.fusions(config, a) for a in self.sizes])
+            for label, config in FUSIONS.items()
+        ]
+        for kind, fixed in KINDS.items():
+            if self._apart(results, FUSION, kind, "ratio") is not None:
+                lines.append(self._line(results, f"{kind} apart", [self.fusions(FUSION, 0.0, fixed)]))
+        for label, config in PRUNINGS.items():
+            lines.append(self._line(results, f"one model, {label}", [self.pruned(config)]))
+        lines.append(Line("ensemble", (2.0,), (fmean(self.ensembles(results)),), style="dashed"))
+        lines.append(Line("single network", (1.0,), (fmean(self.singles(results)),), style="dotted"))
+        return Figure("curves", "Fused vision transformers", (Panel("", SIZE, ACCURACY, tuple(lines)),))
+
+    def _line(self, results: Results, label: str, groups: list[list[Compared]] | list[list[Compress]]) -> Line:
+        xs, ys = (
+            tuple(fmean(results(cell)[what] for cell in cells) for cells in groups) for what in ("ratio", "accuracy")
+        )
+        return Line(label, xs, ys, style="line" if len(groups) > 1 else "points")
+
+
+def _value(results: Results, cells: list[Compared] | list[Compress], what: str) -> Value:
+    return Value.of(results(cell)[what] for cell in cells)
+
+
+def dial(scale: Scale) -> Dial:
+    return Dial(vit_pairs(scale), scale)
+
+
+def cells(scale: Scale) -> list[Cell]:
+    return dial(scale).cells()
+
+
+def report(scale: Scale, results: Results) -> Report:
+    made = dial(scale)
+    images = scaled(FUSION, scale).images
+    text = (
+        f"{setting(scale, made.pairs)} They read patches of 7×7 pixels; their width is that of the residual "
+        "stream, their MLPs are twice as wide, and layer norms come before attention and MLPs. Channels are matched by "
+        f"activations on {images:,} unlabelled training images, which refit uses as well. Shares are equal. "
+        "At α = 1 the networks are fused and evaluated as at any other size; nothing is taken from the ensemble."
+    )
+    parts = (made.figure(results), made.sized(results), made.by_kind(results), made.baselines(results))
+    return Report(_finding(made, results), text, parts)
+
+
+def _finding(made: Dial, results: Results) -> str:
+    first, last = (
+        {label: fmean(results(c)["accuracy"] for c in made.fusions(config, a)) for label, config in FUSIONS.items()}
+        for a in (made.sizes[0], made.sizes[-1])
+    )
+    distance = max(results(cell)["distance"] for cell in made.fusions(FUSION, made.sizes[-1]))
+    average = fmean(results(cell)["accuracy"] for cell in made.averages())
+    return (
+        f"At the size of one model, fusion reaches {first[FUSED]:.2f} %, and {first[REFITTED]:.2f} % refitted; the "
+        f"plain average has {average:.2f} % and a single network {fmean(made.singles(results)):.2f} %. α = 1 gives "
+        f"{last[FUSED]:.2f} %, the ensemble {fmean(made.ensembles(results)):.2f} %; their logits differ by "
+        f"{distance:.0e} in relative terms."
+    )
+
+
+EXPERIMENT = Experiment("transformers", "Vision transformers (ours)", (), "MNIST", cells, report)
