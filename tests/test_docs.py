@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from partialfusion.blueprint.registry import RULES
 from partialfusion.cli import app
+from transformer.needs import allow_torchvision, need
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -50,6 +51,9 @@ def test_python_runs_as_printed(
     page: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The blocks of a page in their order, in one scope, in an empty folder; they print what the page quotes."""
+    if "from transformers" in "".join(WITH_CODE[page]):
+        need("transformers")
+        allow_torchvision()
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"__name__": "page"}
     known = dict(RULES)

@@ -45,6 +45,13 @@ def test_no_module_bears_a_public_name() -> None:
     assert not modules & set(pf.__all__)
 
 
+def test_packages_are_found_when_they_are_used() -> None:
+    code = "import sys, partialfusion as pf; print('torch' in sys.modules, pf.nn.ViewNorm, pf.solvers.couple)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith("False <class"), done.stderr
+    assert {"nn", "solvers"} <= set(dir(pf))
+
+
 def test_other_names_are_an_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'fusee'"):
         pf.fusee  # type: ignore[attr-defined]  # noqa: B018

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import partialfusion as pf
-from partialfusion import solvers
+from partialfusion import nn, solvers
 from partialfusion.cli import app
 from partialfusion_study.experiments import EXPERIMENTS, aggregation
 from partialfusion_study.study import store_of
@@ -52,7 +52,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
     rendered = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
     wanted = [f"partialfusion.{name}" for name in pf.__all__]
-    wanted += [f"partialfusion.solvers.{name}" for name in solvers.__all__]
+    wanted += [
+        f"partialfusion.{p}.{name}" for p, names in (("nn", nn.__all__), ("solvers", solvers.__all__)) for name in names
+    ]
     assert [name for name in wanted if f'id="{name}"' not in rendered] == []
     index = (DOCS / "reference" / "index.md").read_text()
     errors = {name for name in pf.__all__ if name.endswith("Error")} - {"FusionError"}

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .core.modules import run
+from .core.inputs import Inputs, Signature, run
 from .core.progress import ProgressCallback, silent
 from .errors import DataError, FusionError, OptionError
 from .fusing.scoring import Accuracy
@@ -252,13 +252,12 @@ def tested(model: nn.Module) -> float:
 
 def logits(model: nn.Module, sample: Sample) -> Tensor:
     """(n × 10) outputs of a model."""
-    outputs: Tensor = run(model, (sample.images,))
-    return outputs
+    return run(model, Inputs.of(sample.images))[0]
 
 
 def accuracy(outputs: Tensor, sample: Sample) -> float:
     """The fraction of images whose largest logit is their digit's."""
-    return Accuracy([(outputs, sample.digits)], inputs=1)(nn.Identity()).value
+    return Accuracy([(outputs, sample.digits)], Signature())(nn.Identity()).value
 
 
 def _generator(seed: int) -> torch.Generator:
