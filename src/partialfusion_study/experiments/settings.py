@@ -142,7 +142,8 @@ def setting(scale: Scale, pairs: Sequence[Pair], *, widths: Sequence[int] = ()) 
     if recipe.network == "vit":  # 4 epochs were tried first
         selected = (
             "The number of epochs was chosen on test images, for single networks of 97.2 to 97.6 % on the first 5,000; "
-            "so was, among six variants tried on this pair and others, where the library looks at the residual stream to match it."
+            "so was, among six variants tried on this pair and others, where the library looks at the residual stream "
+            "to match it."
         )
     many = len(pairs) > 1
     what = (
