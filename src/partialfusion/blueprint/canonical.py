@@ -14,13 +14,8 @@ from .norms import NormLayer
 
 @torch.library.custom_op("partialfusion::norm", mutates_args=())
 def norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, path: str, dim: int, settings: list[float]) -> Tensor:
-    """Stands for a norm across channels in a traced graph; it is never carried out."""
+    """Stands for a norm across channels in a traced graph; carried out, it only hands on its input."""
     return x.clone()
-
-
-@norm.register_fake
-def _(x: Tensor, weight: Tensor | None, bias: Tensor | None, path: str, dim: int, settings: list[float]) -> Tensor:
-    return torch.empty_like(x)
 
 
 @torch.library.custom_op("partialfusion::view_norm", mutates_args=())
@@ -33,21 +28,12 @@ def view_norm(
     dim: int,
     settings: list[float],
 ) -> Tensor:
-    """Stands for a `ViewNorm` in a traced graph; it is never carried out."""
+    """Stands for a `ViewNorm` in a traced graph; carried out, it only hands on its input."""
     return x.clone()
 
 
-@view_norm.register_fake
-def _(
-    x: Tensor,
-    views: Tensor,
-    shares: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    dim: int,
-    settings: list[float],
-) -> Tensor:
-    return torch.empty_like(x)
+for _operation in (norm, view_norm):
+    _operation.register_fake(lambda x, *others: torch.empty_like(x))
 
 
 class CanonicalViewNorm(nn.Module):
