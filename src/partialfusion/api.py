@@ -134,7 +134,8 @@ def fuse(
     with reporting(progress) as report:
         if blueprint is None:
             report("tracing", 0.0)
-            blueprint = traced(models[-1], inputs, check=check, seed=seed)
+            resizes = bound is not None or recipe.pruning is not None or recipe.alpha != 0
+            blueprint = traced(models[-1], inputs, check=check, seed=seed, untie=resizes)
         pipeline = Pipeline(models, inputs, blueprint, batches, report, check)
         reduced = pipeline.reduce(recipe, bound, exact=norm == "auto")
         return reduced.fusion if scorer is None else best_mix(pipeline, reduced, scorer)

@@ -157,6 +157,8 @@ def test_parametrised_modules(tmp_path: Path) -> None:
     result = pf.fuse([build(0), build(1)], x, alpha=1.0)
     assert result.plan["2"].width == 14
     check_round_trip(result, x, build(7), tmp_path / "a.safetensors")
+    restored = pf.restore(tmp_path / "a.safetensors", [build(0), build(1)], x)
+    assert torch.equal(restored.model(x), result.model(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import partialfusion as pf
 from partialfusion.core.modules import named_tensors
 from partialfusion.nn import ViewNorm
+from zoo import error, randomised
 
 WIDTH, HEADS, WORDS = 16, 4, 11
 
@@ -235,6 +236,32 @@ def test_parametrised_weights_become_plain_and_the_sources_stay() -> None:
         assert type(result.model[0]) is nn.Conv1d
         assert torch.nn.utils.parametrize.is_parametrized(a[0])
         assert torch.equal((a(x) + b(x)) / 2, expected)
+
+
+class Padded(nn.Module):
+    """Padding and, if there is one, a mask on attention are inputs; PyTorch lays both out head by head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 5)
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x: Tensor, padding: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.words(x)
+        found, _ = self.attention(x, x, x, key_padding_mask=padding, attn_mask=mask, need_weights=False)
+        return self.head(x + found)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_masks_that_are_inputs_leave_heads_elastic(masked: bool) -> None:
+    models = [randomised(Padded(), seed) for seed in (0, 1)]
+    padding = torch.zeros(3, 6)
+    padding[0, 4:] = -torch.inf
+    inputs = (words()[:3, :6], padding, *[torch.randn(6, 6)] * masked)
+    result = pf.fuse(models, inputs, alpha=1, mix=(0.3, 0.7))
+    assert all(space.kind == "elastic" for space in result.blueprint if "output" not in space.reasons)
+    expected = 0.3 * models[0](*inputs) + 0.7 * models[1](*inputs)
+    assert error(result.model(*inputs), expected) < 1e-5
 
 
 def test_a_fused_transformer_can_be_traced_again() -> None:

@@ -34,7 +34,7 @@ def collect(tracer: Tracer) -> Blueprint:
     scalars = _scalars(tracer)
     bound += [b for b, _ in scalars.values()]
     tied = tied_to_norms(tracer.program, bound)
-    _mark_conflicts(tracer, bound, tied)
+    shared = _mark_conflicts(tracer, bound, tied)
     normed = [AxisLabels(path, 0, "scales", labels, None) for path, labels in tracer.normed.items()]
     units = _units(tracer, [*bound, *normed])
     groups: dict[tuple[object, ...], list[Unit]] = defaultdict(list)
@@ -56,6 +56,7 @@ def collect(tracer: Tracer) -> Blueprint:
         normed={path: len(labels) for path, labels in tracer.normed.items()},
         constants=frozenset(tracer.constants),
         tied=tied,
+        shared=shared,
         operations=operations(tracer.program),
         scalars={name: behind for name, (_, behind) in scalars.items()},
     )
@@ -100,8 +101,10 @@ def _scalars(tracer: Tracer) -> dict[str, tuple[AxisLabels, int]]:
     return found
 
 
-def _mark_conflicts(tracer: Tracer, bound: list[AxisLabels], tied: Mapping[str, str]) -> None:
-    """A parameter takes its models' shares once, so it can follow the write kernel of one space only."""
+def _mark_conflicts(tracer: Tracer, bound: list[AxisLabels], tied: Mapping[str, str]) -> frozenset[str]:
+    """A parameter takes its models' shares once, so it can follow the write kernel of one space only; those that would
+    have to follow several."""
+    found = set()
     roles: dict[tuple[str, int], set[Role]] = defaultdict(set)
     writing: dict[str, list[AxisLabels]] = defaultdict(list)
     for b in bound:
@@ -114,6 +117,8 @@ def _mark_conflicts(tracer: Tracer, bound: list[AxisLabels], tied: Mapping[str, 
             continue
         if both or (b.role != "reads" and len({w.axis for w in writing[b.parameter]}) > 1):
             tracer.permutable(b.labels, f"{b.parameter} is tied")
+            found.add(b.parameter)
+    return frozenset(found)
 
 
 def _units(tracer: Tracer, bound: list[AxisLabels]) -> list[Unit]:

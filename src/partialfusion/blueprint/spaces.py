@@ -149,6 +149,8 @@ class Blueprint:
         constants: buffers that belong to no channel; all models must have the same.
         tied: weight that is both an embedding and the last layer → path of the norm in front of the last layer, which
             takes the shares of the models.
+        shared: weights that are used in several places in ways that no result can follow at once, so that their spaces
+            keep their widths.
         scalars: parameter of a single number that scales or shifts all channels of an activation → how many dimensions
             stand behind these. All units have it at position 0; where a width changes, it becomes one number for each.
         follows: class and attribute of whole numbers that repeat a size → what they repeat; None where not known yet.
@@ -166,6 +168,7 @@ class Blueprint:
     normed: Mapping[str, int] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
     tied: Mapping[str, str] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
     scalars: Mapping[str, int] = field(default_factory=dict)
     follows: Mapping[tuple[str, str], Literal["heads", "inner", "width"]] | None = None
     operations: tuple[Operation, ...] = ()

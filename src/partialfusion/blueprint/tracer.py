@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from .labels import FIXED, FREE, Labels, Mark, compact, varying_dims
 from .program import Program
 from .registry import NoRuleError
+from .repeats import combined
 from .spaces import Norm, Role
 from .values import Activation, Constant, Parameter, Value
 
@@ -248,6 +249,9 @@ class Tracer:
             values = [v for v in values if isinstance(v, Constant)]
         if not computed:
             return self.fixed(shape)
+        plain = [v for v in values if isinstance(v, Constant) or (isinstance(v, Activation) and not v.has_channels)]
+        if len(plain) == len(values) and any(a.numbers is not None for a in computed):
+            return combined(plain, shape)
         result = self.meet(computed, shape)
         for value in values:
             if isinstance(value, Parameter):

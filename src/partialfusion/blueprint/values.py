@@ -20,12 +20,15 @@ class Activation:
         sides: of products of channels with channels, such as those of attention between channels, the labels along the
             last dimension but one and along the last; every other dimension is that of `labels`. The labels themselves
             are then those of the heads. What moves or reduces such a product drops them.
+        numbers: of a tensor without channels, where a reshape hides which elements are copies of one: the same number
+            for these, in the tensor's shape.
     """
 
     labels: Tensor
     sources: frozenset[str] = frozenset()
     nonlinear_after: frozenset[str] = frozenset()
     sides: tuple[Tensor, Tensor] | None = None
+    numbers: Tensor | None = None
 
     @property
     def has_channels(self) -> bool:
@@ -33,7 +36,7 @@ class Activation:
         return bool((compact(self.labels) > FIXED).any())
 
     def with_labels(self, labels: Tensor) -> Activation:
-        return replace(self, labels=labels, sides=None)
+        return replace(self, labels=labels, sides=None, numbers=None)
 
     def with_nonlinearity(self, operation: str) -> Activation:
         return replace(self, nonlinear_after=self.nonlinear_after | {operation})

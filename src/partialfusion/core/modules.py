@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import torch
@@ -69,6 +69,23 @@ def _fold(module: nn.Module) -> None:
     module.__class__ = type(module).__bases__[0]
     for name, value in computed.items():
         module.register_parameter(name, nn.Parameter(value, requires_grad=trained[name]))
+
+
+def holding(model: nn.Module, names: Collection[str]) -> nn.Module:
+    """The model, or a copy of it, that holds a tensor of its own under every one of the names: parametrised weights are
+    plain, and weights that modules share are apart where both names are given."""
+    if not set(named_tensors(model)) <= set(names):
+        model = plain(model)
+    apart = [name for name, first in canonical_names(model).items() if name != first and name in names]
+    if not apart:
+        return model
+    twin = sharing_tensors(model)
+    for name in apart:
+        path, _, attribute = name.rpartition(".")
+        shared = twin.get_parameter(name)
+        own = nn.Parameter(shared.detach(), requires_grad=shared.requires_grad)
+        twin.get_submodule(path).register_parameter(attribute, own)
+    return twin
 
 
 def forget(model: nn.Module) -> nn.Module:

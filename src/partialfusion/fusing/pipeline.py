@@ -14,7 +14,7 @@ from ..blueprint import Blueprint, trace_labels
 from ..core.batches import Batches
 from ..core.inputs import Inputs, run
 from ..core.literals import Mix
-from ..core.modules import named_tensors, plain
+from ..core.modules import canonical_names, holding, named_tensors, plain
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
 from ..errors import VerificationError
@@ -34,11 +34,24 @@ from .validation import check_alpha, check_keep, check_tensors
 log = logging.getLogger(__name__)
 
 
-def traced(model: nn.Module, inputs: Inputs, *, check: bool, seed: int) -> Blueprint:
-    """The blueprint of a model, verified on numbers unless `check` is False."""
+def traced(model: nn.Module, inputs: Inputs, *, check: bool, seed: int, untie: bool = True) -> Blueprint:
+    """The blueprint of a model, verified on numbers unless `check` is False.
+
+    Args:
+        model: the model.
+        inputs: example inputs.
+        check: verify it on numbers.
+        seed: random seed of the check.
+        untie: take weights apart that modules share, where their spaces could not change width otherwise.
+    """
     check_tensors(model, "the model")
     model = plain(model)
     blueprint = trace_labels(model, inputs)
+    first = canonical_names(model)
+    apart = [name for name in first if name != first[name] and first[name] in blueprint.shared]
+    if untie and apart:
+        model = holding(model, {*blueprint.shapes, *apart})
+        blueprint = trace_labels(model, inputs)
     return verify(model, inputs, blueprint, seed) if check else blueprint
 
 
@@ -97,10 +110,10 @@ class Pipeline:
     alphas: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        given, self.models = self.models, [plain(m) for m in self.models]
-        self._folded = any(m is not p for m, p in zip(given, self.models, strict=True))
-        if self._folded:
-            log.warning("parametrised weights, such as those of weight norm, are plain weights in the result")
+        given, self.models = self.models, [holding(m, self.blueprint.shapes) for m in self.models]
+        self._changes = _changes(given[-1], self.models[-1])
+        for change in self._changes:
+            log.warning("%s", change)
         self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs, self.alphas)
         self._aligners: dict[object, Aligner] = {}
         self._pruners: dict[object, UnionPruner] = {}
@@ -250,12 +263,13 @@ class Pipeline:
             self.inputs.signature,
             unseen=tuple(self._unseen(recipe)),
             shortfall=shortfall,
+            changes=self._changes,
         )
         if recipe.refit and batches is not None and not (whole and not shortfall):
             refit_result(fusion, result.model, batches, recipe.refit, self.progress)
         follow_config(result.model, self.models[-1], self.inputs)
-        if self._folded:
-            refuse(result.model, "parametrised weights became plain ones")
+        if self._changes:
+            refuse(result.model, "; ".join(self._changes))
         return fusion
 
     def _missed(self, result: nn.Module, mix: Mix) -> str:
@@ -283,6 +297,15 @@ class Pipeline:
         text = f"with everything kept apart, the result is not {missed}: its outputs differ by {gap:.1g} of the largest"
         log.warning("%s (%s)", text, "; ".join(why))
         return f"{text} ({'; '.join(why)})"
+
+
+def _changes(given: nn.Module, held: nn.Module) -> tuple[str, ...]:
+    """How the model that is resized differs from the one that was given."""
+    first, names = canonical_names(given), set(named_tensors(held))
+    apart = [f"{name} is no longer tied to {first[name]}" for name in first if name != first[name] and name in names]
+    if not set(named_tensors(given)) <= names:
+        apart.append("parametrised weights, such as those of weight norm, are plain weights in the result")
+    return tuple(apart)
 
 
 def _matching_options(recipe: Recipe) -> object:

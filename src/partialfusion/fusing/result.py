@@ -52,6 +52,8 @@ class Summary:
     unseen: tuple[str, ...] = ()
     averaged: str = ""
     shortfall: str = ""
+    changes: tuple[str, ...] = ()
+    unused: str = ""
 
     def __repr__(self) -> str:
         return str(self)
@@ -75,7 +77,8 @@ class Summary:
         unseen = ", ".join(self.unseen)
         notes = [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
         notes += [f"only averaged, whatever the size: {self.averaged}"] if self.averaged else []
-        return notes + [self.shortfall] * bool(self.shortfall)
+        notes += [f"not used in evaluation mode, so averaged as it stands: {self.unused}"] if self.unused else []
+        return [*notes, *[self.shortfall] * bool(self.shortfall), *self.changes]
 
     def _how(self) -> str:
         recipe = self.recipe
@@ -120,6 +123,7 @@ class Fusion:
             none of them.
         shortfall: by how much the result misses the ensemble where everything is kept apart, and why; empty where it is
             the ensemble, or where something is fused.
+        changes: how the result's modules differ from the last source's other than by their widths.
     """
 
     model: nn.Module
@@ -132,6 +136,7 @@ class Fusion:
     mixing: Mixing | None = None
     unseen: tuple[str, ...] = ()
     shortfall: str = ""
+    changes: tuple[str, ...] = ()
 
     @property
     def layout(self) -> Mapping[str, Space]:
@@ -175,6 +180,8 @@ class Fusion:
             self.unseen,
             self._averaged() if len(self.sources) > 1 else "",
             self.shortfall,
+            self.changes,
+            shorten([name for name, _ in self.sources[-1].named_parameters() if name not in self.blueprint.used]),
         )
 
     def _averaged(self) -> str:

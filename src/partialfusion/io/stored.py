@@ -10,6 +10,7 @@ from torch import nn
 
 from ..blueprint import Blueprint, Space, trace_labels
 from ..core.inputs import Inputs, Output
+from ..core.modules import holding
 from ..errors import MismatchError, OptionError
 from ..fusing.conform import conformed
 from ..fusing.methods import PruningMethod
@@ -45,8 +46,8 @@ def open_stored(path: StrPath, into: nn.Module, example_inputs: Any, *, output: 
         output: which entry of the model's output is the result, as it was for `fuse`.
     """
     inputs = Inputs.of(example_inputs, output)
-    plan, model = inspect(path).plan, load(path, into=into)
-    blueprint = trace_labels(into, inputs)
+    stored, model = inspect(path), load(path, into=into)
+    plan, blueprint = stored.plan, trace_labels(holding(into, stored.packings), inputs)
     _check_spaces(plan, [blueprint], path)
     return OpenedFusion(model, plan, layout_of(model, blueprint, plan, inputs))
 
@@ -71,9 +72,10 @@ def restore(
     if isinstance(models, nn.Module) or not isinstance(models, Sequence):
         raise OptionError("models must be a list of the models that were fused, in the same order")
     inputs, stored = Inputs.of(example_inputs, output), inspect(path)
+    models = [holding(m, stored.packings) if isinstance(m, nn.Module) else m for m in models]
     _check_sources(stored, models, path)
     recipe = _recipe(stored.recipe)
-    blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed)
+    blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed, untie=False)
     blueprints = conformed(models, blueprint, inputs)
     _check_spaces(stored.plan, blueprints, path)
     model = load(path, into=models[-1])

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from ..labels import compact, varying_dims
+from ..labels import FIXED, compact, varying_dims
 from ..registry import NoRuleError, rule
+from ..repeats import numbered, without_channels
 from ..tracer import Tracer
 from ..values import Activation, Constant, Parameter, Value
 
@@ -53,6 +54,8 @@ def reorder_axes(t: Tracer, x: Any, *args: Any) -> Value:
         return Parameter(x.name, tuple(x.shape[d] for d in order), tuple(x.axes[d] for d in order))
     x = t.activation(x)
     order = AXES_ONLY[t.operation](x.labels.dim(), *args)
+    if x.numbers is not None:
+        return without_channels(x.numbers.permute(order))
     moved = x.with_labels(x.labels.permute(order))
     if x.sides is not None and order == _swapped(len(order), -2, -1):
         return replace(moved, sides=(x.sides[1], x.sides[0]))
@@ -62,7 +65,9 @@ def reorder_axes(t: Tracer, x: Any, *args: Any) -> Value:
 @rule("view", "reshape", "_unsafe_view", "view_as", "reshape_as")
 def reshape(t: Tracer, x: Any, *shape: Any) -> Activation:
     x = t.activation(x)
-    return x.with_labels(x.labels.reshape(t.shape))
+    labels = x.labels.reshape(t.shape)
+    hidden = labels.data_ptr() != x.labels.data_ptr() and bool((compact(x.labels) == FIXED).all())
+    return without_channels(numbered(x).reshape(t.shape)) if hidden or x.numbers is not None else x.with_labels(labels)
 
 
 @rule("cat", "concat", "concatenate")
@@ -143,7 +148,9 @@ def move(t: Tracer, x: Any, *args: Any, **kwargs: Any) -> Any:
     x = t.activation(x)
     args, kwargs = tree_map(plain, (args, kwargs), is_leaf=is_value)
     operation = getattr(torch.ops.aten, t.operation)
-    moved = operation(x.labels, *args, **kwargs)
+    moved = operation(x.labels if x.numbers is None else x.numbers, *args, **kwargs)
+    if x.numbers is not None:
+        return without_channels(moved) if isinstance(moved, Tensor) else [without_channels(m) for m in moved]
     if isinstance(moved, Tensor):
         return _checked(t, x, moved)
     return [x.with_labels(m) for m in moved]
