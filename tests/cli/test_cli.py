@@ -198,6 +198,24 @@ def test_integer_and_several_inputs(folder: Path) -> None:
     fails(run(*args, "--data", "d.npy"), "holds 1 tensors (array) where the model takes 2 input(s)")
 
 
+def test_inputs_by_name(folder: Path) -> None:
+    spec = f"{MODULE}:Two"
+    models = [build(spec, seed=seed) for seed in (0, 1)]
+    for model, name in zip(models, ("x.pt", "y.pt"), strict=True):
+        save_state(model, name)
+    args = ("fuse", spec, "x.pt", "y.pt", "--input", "y=1,5", "--input", "x=1,4", "--out", "f.pt")
+    batch = {"x": torch.randn(6, 4), "y": torch.randn(6, 5), "labels": torch.randint(3, (6,))}
+    np.savez("d.npz", **{name: tensor.numpy() for name, tensor in batch.items()})
+    result = run(*args, "--data", "d.npz", "--mix", "auto", "--evaluate", "d.npz")
+    assert result.exit_code == 0, result.stderr
+    inputs = example_inputs(["y=1,5", "x=1,4"], 0)
+    expected = pf.fuse(models, inputs, data=[batch], mix="auto", evaluate=[batch])
+    same_state(load_state("f.pt"), expected.model.state_dict())
+    np.savez("d.npz", x=batch["x"].numpy())
+    fails(run(*args, "--data", "d.npz"), "d.npz holds x and lacks y")
+    fails(run("trace", spec, "--input", "1,5", "--input", "x=1,4"), "name every input, each once, or none")
+
+
 def test_example_inputs() -> None:
     x, y, z = example_inputs(["2,3", "4:int64", "1,2:float64"], 7)
     assert (x.shape, x.dtype) == ((2, 3), torch.float32)
@@ -206,7 +224,7 @@ def test_example_inputs() -> None:
     assert all(
         torch.equal(a, b) for a, b in zip((x, y, z), example_inputs(["2,3", "4:int64", "1,2:float64"], 7), strict=True)
     )
-    for bad in ("", "a", "1,,2", "0,3", "-1,3", "1,3:float33", "1,3:nn"):
+    for bad in ("", "a", "1,,2", "0,3", "-1,3", "1,3:float33", "1,3:nn", "=1", "2=1", "x="):
         with pytest.raises(OptionError, match="--input"):
             example_inputs([bad], 0)
 

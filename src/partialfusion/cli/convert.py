@@ -138,12 +138,14 @@ def _as_blocks(model: nn.Module, fused: nn.Module, plan: Path, inputs: Any, outp
     return to_blocks(replace(open_stored(plan, model, inputs, output=output), model=fused), inputs)
 
 
-def _export(model: nn.Module, inputs: tuple[Any, ...], out: Path, dtype: torch.dtype | None, check: bool) -> None:
+def _export(model: nn.Module, inputs: Any, out: Path, dtype: torch.dtype | None, check: bool) -> None:
+    from torch.utils._pytree import tree_map
+
     from ..io.onnx import export_onnx
 
     if dtype is not None:
         model = model.to(dtype)
-        inputs = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+        inputs = tree_map(lambda x: x.to(dtype) if x.is_floating_point() else x, inputs)
     export_onnx(model, inputs, out, check=check)
 
 

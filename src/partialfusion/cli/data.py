@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor, nn
+    from torch import nn
+
+    from ..io.datafiles import Examples
 
 
-def load_data(data: Path | None, batch: int, inputs: tuple[Tensor, ...]) -> list[Any] | None:
+def load_data(data: Path | None, batch: int, inputs: Examples) -> list[Any] | None:
     """Batches of the inputs in a file; None without a file."""
     if data is None:
         return None
@@ -25,9 +27,7 @@ def is_function(text: str) -> bool:
     return ":" in text and not Path(text).exists()
 
 
-def load_evaluate(
-    text: str, batch: int, inputs: tuple[Tensor, ...]
-) -> Callable[[nn.Module], Any] | list[tuple[Tensor, ...]]:
+def load_evaluate(text: str, batch: int, inputs: Examples) -> Callable[[nn.Module], Any] | list[Any]:
     """The value of the library's `evaluate`: a function of a model, or batches of inputs and labels."""
     if is_function(text):
         from ..io.factories import load_evaluate_function

@@ -37,7 +37,7 @@ Inputs = Annotated[
         "--input",
         "-i",
         metavar="SHAPE",
-        help="Shape of an example input, such as 1,3,32,32 or 1,16:int64. Repeat for each input of the model.",
+        help="Shape of an example input, such as 1,3,32,32, or input_ids=1,16:int64 by name. Repeat for each input.",
     ),
 ]
 Output = Annotated[

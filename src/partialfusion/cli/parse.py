@@ -138,26 +138,31 @@ def _number(text: str, prefix: str) -> float:
         raise OptionError(f"{prefix}{text!r} is not a number") from None
 
 
-def parse_shape(spec: str, option: str = "--input") -> tuple[list[int], str]:
-    """The sizes and the name of the dtype, from a string such as 1,16:int64."""
-    sizes, _, name = spec.partition(":")
+def parse_shape(spec: str, option: str = "--input") -> tuple[str, list[int], str]:
+    """The name of the input, or an empty one, its sizes and the name of its dtype, from a string such as 1,16:int64 or
+    input_ids=1,16:int64."""
+    keyword, _, shape_and_type = spec.rpartition("=")
+    sizes, _, name = shape_and_type.partition(":")
     try:
         shape = [int(size) for size in sizes.split(",")]
     except ValueError:
         shape = []
     if not shape or min(shape) < 1:
         raise OptionError(f"{option} {spec}: a shape is whole numbers separated by commas, such as 1,3,32,32")
-    return shape, name or "float32"
+    if "=" in spec and not keyword.isidentifier():
+        raise OptionError(f"{option} {spec}: {keyword!r} cannot be the name of an input")
+    return keyword, shape, name or "float32"
 
 
-def example_inputs(specs: Sequence[str], seed: int) -> tuple[Tensor, ...]:
-    """One random input per shape, such as 1,3,32,32 or 1,16:int64; integers are 0 or 1."""
+def example_inputs(specs: Sequence[str], seed: int) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    """One random input per shape, such as 1,3,32,32 or 1,16:int64; integers are 0 or 1. By name where they have one."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
-    inputs = []
+    names, inputs = [], []
     for spec in specs:
-        shape, name = parse_shape(spec)
+        keyword, shape, name = parse_shape(spec)
+        names.append(keyword)
         dtype = getattr(torch, name, None)
         if not isinstance(dtype, torch.dtype):
             raise OptionError(f"--input {spec}: {name!r} is not a torch dtype, such as float32 or int64")
@@ -165,4 +170,8 @@ def example_inputs(specs: Sequence[str], seed: int) -> tuple[Tensor, ...]:
             inputs.append(torch.randn(shape, generator=generator).to(dtype))
         else:
             inputs.append(torch.randint(2, shape, generator=generator).to(dtype))
-    return tuple(inputs)
+    if not any(names):
+        return tuple(inputs)
+    if not all(names) or len(set(names)) < len(names):
+        raise OptionError(f"--input {' --input '.join(specs)}: name every input, each once, or none of them")
+    return dict(zip(names, inputs, strict=True))

@@ -22,20 +22,26 @@ NUMPY = (".npy", ".npz")
 LABELS = "labels"
 
 
-def load_batches(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tensor]) -> list[Any]:
+Examples = Tensor | Sequence[Tensor] | Mapping[str, Tensor]  # example inputs of a model
+
+
+def load_batches(path: StrPath, batch_size: int, *, like: Examples) -> list[Any]:
     """The inputs in a file, split into batches of almost equal size.
 
     Args:
         path: a .npy, .npz, .safetensors or torch file that holds a (samples × …) tensor for each input of the model.
-            Several inputs are in the order of an .npz or torch file, and sorted by name in a safetensors file.
+            Several inputs are in the order of an .npz or torch file, and sorted by name in a safetensors file; keyword
+            inputs are found by their names.
         batch_size: the greatest number of samples in a batch.
         like: example inputs of the model; floating-point data is converted to their types.
 
     Returns:
-        Tensors, or tuples of tensors if the model takes several inputs.
+        Tensors, or tuples of tensors if the model takes several inputs; mappings of tensors for keyword inputs.
     """
-    likes = [like] if isinstance(like, Tensor) else list(like)
     found = _tensors_within(existing(path))
+    if isinstance(like, Mapping):
+        return _named_batches(found, list(like), batch_size, like, path)
+    likes = [like] if isinstance(like, Tensor) else list(like)
     if len(found) != len(likes):
         expected = "one tensor, or a dict with one tensor" if len(likes) == 1 else f"{len(likes)} tensors"
         raise DataError(
@@ -47,7 +53,7 @@ def load_batches(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tens
     return parts if len(likes) > 1 else [x for (x,) in parts]
 
 
-def load_labelled(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+def load_labelled(path: StrPath, batch_size: int, *, like: Examples) -> list[Any]:
     """The inputs and labels in a file, split into batches of almost equal size.
 
     Args:
@@ -57,22 +63,42 @@ def load_labelled(path: StrPath, batch_size: int, *, like: Tensor | Sequence[Ten
         like: example inputs of the model; floating-point data is converted to their types.
 
     Returns:
-        (input, …, labels) for each batch, with labels of type int64.
+        (input, …, labels) for each batch, with labels of type int64; with keyword inputs a mapping with "labels".
     """
-    likes = [like] if isinstance(like, Tensor) else list(like)
     found = _tensors_within(existing(path))
+    if isinstance(like, Mapping):
+        return _named_batches(found, [*like, LABELS], batch_size, like, path)
+    likes = [like] if isinstance(like, Tensor) else list(like)
     if len(found) != len(likes) + 1:
         raise DataError(
             f"{path} holds {len(found)} tensor(s) ({shorten(list(found))}) where {len(likes)} input(s) and labels are "
             "expected: save them together, as with numpy.savez(file, x=…, labels=…)"
         )
-    labels = found.pop(LABELS if LABELS in found else list(found)[-1])
+    labels = _indices(found.pop(LABELS if LABELS in found else list(found)[-1]), path)
+    inputs = [_fitted(tensor, one, path) for tensor, one in zip(found.values(), likes, strict=True)]
+    return _split([*inputs, labels], batch_size, path)
+
+
+def _named_batches(
+    found: Mapping[str, Tensor], names: Sequence[str], batch_size: int, like: Mapping[str, Tensor], path: StrPath
+) -> list[dict[str, Tensor]]:
+    """Batches of the tensors of some names."""
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise DataError(
+            f"{path} holds {shorten(list(found)) or 'no tensor'} and lacks {', '.join(missing)}: save the inputs under "
+            "the names that --input gives"
+        )
+    parts = [_fitted(found[n], like[n], path) if n in like else _indices(found[n], path) for n in names]
+    return [dict(zip(names, batch, strict=True)) for batch in _split(parts, batch_size, path)]
+
+
+def _indices(labels: Tensor, path: StrPath) -> Tensor:
     if labels.is_floating_point() or labels.is_complex():
         raise DataError(
             f"{path} holds labels of type {labels.dtype} and shape {tuple(labels.shape)}: save class indices"
         )
-    inputs = [_fitted(tensor, one, path) for tensor, one in zip(found.values(), likes, strict=True)]
-    return _split([*inputs, labels.to(torch.int64)], batch_size, path)
+    return labels.to(torch.int64)
 
 
 def _split(tensors: Sequence[Tensor], batch_size: int, path: StrPath) -> list[tuple[Tensor, ...]]:

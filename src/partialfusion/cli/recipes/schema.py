@@ -221,7 +221,7 @@ def _shape(node: Node) -> str:
         return ",".join(str(size) for size in many(whole(1))(node))
     spec = str(node.value) if _is_number(node) else text(node)
     try:
-        _, name = parse_shape(spec, "shape")
+        _, _, name = parse_shape(spec, "shape")
     except OptionError as error:
         raise NodeError(node, str(error)) from None
     if not isinstance(getattr(torch, name, None), torch.dtype):
