@@ -1,0 +1,55 @@
+"""Whether two modules differ in the numbers of their tensors alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .modules import canonical_names
+
+
+def same_code(a: nn.Module, b: nn.Module) -> bool:
+    """Whether two modules are sure to compute the same with the same parameters and buffers.
+
+    Their classes are the same and so is all that they hold, but for the numbers in parameters and buffers. Anything
+    that cannot be compared, such as a function that was made twice, counts as different.
+    """
+    return canonical_names(a) == canonical_names(b) and _same(a, b, {})
+
+
+def _same(a: Any, b: Any, seen: dict[tuple[int, int], bool]) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, nn.Module):
+        if (id(a), id(b)) not in seen:
+            seen[id(a), id(b)] = True  # should a module hold itself
+            seen[id(a), id(b)] = _same_modules(a, b, seen)
+        return seen[id(a), id(b)]
+    if isinstance(a, Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and not a.is_meta and torch.equal(a.cpu(), b.cpu())
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(_same(x, y, seen) for x, y in zip(a, b, strict=True))
+    if isinstance(a, Mapping):
+        return list(a) == list(b) and all(_same(a[key], b[key], seen) for key in a)
+    if isinstance(a, functools.partial):
+        return _same((a.func, a.args, a.keywords), (b.func, b.args, b.keywords), seen)
+    if isinstance(a, MethodType):
+        return a.__func__ is b.__func__ and _same(a.__self__, b.__self__, seen)
+    return type(a).__eq__ is not object.__eq__ and (a == b) is True
+
+
+def _same_modules(a: nn.Module, b: nn.Module, seen: dict[tuple[int, int], bool]) -> bool:
+    """The mode of a module may differ; of parameters and buffers, the type and the shape must be the same."""
+    ours, theirs = dict(vars(a)), dict(vars(b))
+    for held in (ours, theirs):
+        del held["training"]
+        for kind in ("_parameters", "_buffers"):
+            held[kind] = {n: None if t is None else (t.dtype, tuple(t.shape)) for n, t in held[kind].items()}
+    return _same(ours, theirs, seen)
