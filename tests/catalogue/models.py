@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -48,20 +49,23 @@ SMALLEST = {
 }
 BATCH_NORM_VGG = "vgg11_bn"
 
-# Small enough to be checked in every run of the tests.
-QUICK = [
-    "densenet121",
-    "efficientnet_b0",
-    "googlenet",
-    "mnasnet0_5",
-    "mobilenet_v2",
-    "mobilenet_v3_small",
-    "regnet_x_400mf",
-    "regnet_y_400mf",
-    "resnet18",
-    "shufflenet_v2_x0_5",
-    "squeezenet1_1",
-]
+# Families whose smallest member is deep, with fewer layers.
+SHORT: dict[str, Callable[[], nn.Module]] = {
+    "short densenet": lambda: models.DenseNet(8, (2, 2, 2), 16, num_classes=10),
+    "short efficientnet": lambda: models.EfficientNet(
+        [
+            models.efficientnet.MBConvConfig(1, 3, 1, 32, 16, 1, 1.0, 1.0),
+            models.efficientnet.MBConvConfig(6, 3, 2, 16, 24, 2, 1.0, 1.0),
+            models.efficientnet.MBConvConfig(6, 5, 2, 24, 40, 1, 1.0, 1.0),
+        ],
+        0.2,
+        num_classes=10,
+    ),
+    "short mobilenet_v2": lambda: models.MobileNetV2(10, 0.5, [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 2, 1]]),
+}
+
+# Small enough to be checked in every run of the tests; `make catalogue` checks all families.
+QUICK = [*SHORT, "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1"]
 
 
 def representative(name: str) -> str:
@@ -73,6 +77,8 @@ def representative(name: str) -> str:
 
 def build(name: str) -> nn.Module:
     """A model in evaluation mode, without pretrained weights; without the heads that only training uses."""
+    if name in SHORT:
+        return SHORT[name]().eval()
     options: dict[str, Any] = {}
     if name in ("googlenet", "inception_v3"):
         options = {"init_weights": False, "aux_logits": False}
