@@ -22,7 +22,7 @@ demo: $(READY)
 	$(BIN)/partialfusion demo
 
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
 check: $(READY)
 	$(BIN)/ruff check .

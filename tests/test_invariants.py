@@ -18,7 +18,7 @@ everything = pytest.mark.parametrize("exhibit", [*ZOO.values(), *STIFF.values()]
 @pytest.mark.parametrize("mix", [(0.5, 0.5), (0.2, 0.8), (1.0, 0.0)])
 def test_a_model_fused_with_itself_is_itself(exhibit: Exhibit, alpha: float, mix: tuple[float, float]) -> None:
     model, x = exhibit.model(0), exhibit.inputs()
-    fused = pf.fuse([model, model], x, alpha=alpha, mix=mix)
+    fused = pf.fuse([model, model], x, alpha=alpha, mix=mix, blueprint=exhibit.blueprint)
     assert error(fused.model(x), model(x)) < TOLERANCE
     assert fused.plan.converged
 
@@ -28,9 +28,9 @@ def test_a_model_fused_with_itself_is_itself(exhibit: Exhibit, alpha: float, mix
 @pytest.mark.parametrize("align", ["fixed-point", "greedy"])
 def test_a_permuted_twin_is_recovered(exhibit: Exhibit, method: str, align: str) -> None:
     model, x = exhibit.model(0), exhibit.inputs()
-    twin = permuted_twin(model, x, seed=5)
+    twin = permuted_twin(model, x, seed=5, blueprint=exhibit.blueprint)
     assert error(twin(x), model(x)) < TOLERANCE
-    fused = pf.fuse([twin, model], x, alpha=0.0, method=method, align=align)
+    fused = pf.fuse([twin, model], x, alpha=0.0, method=method, align=align, blueprint=exhibit.blueprint)
     assert error(fused.model(x), model(x)) < TOLERANCE
     assert {n: p.shape for n, p in fused.model.named_parameters()} == {n: p.shape for n, p in model.named_parameters()}
 
@@ -38,10 +38,11 @@ def test_a_permuted_twin_is_recovered(exhibit: Exhibit, method: str, align: str)
 @everything
 def test_a_permuted_twin_is_recovered_from_activations(exhibit: Exhibit) -> None:
     model, x = exhibit.model(0), exhibit.inputs()
-    twin = permuted_twin(model, x, seed=5)
+    twin = permuted_twin(model, x, seed=5, blueprint=exhibit.blueprint)
     data = [exhibit.inputs(seed) for seed in range(1, 4)]
     for features in ("activations", "both"):
-        fused = pf.fuse([twin, model], x, alpha=0.0, data=data, features=features, norm="analytic")
+        options = {"data": data, "features": features, "norm": "analytic", "blueprint": exhibit.blueprint}
+        fused = pf.fuse([twin, model], x, alpha=0.0, **options)
         assert error(fused.model(x), model(x)) < TOLERANCE
 
 
@@ -61,10 +62,10 @@ def test_three_models(exhibit: Exhibit) -> None:
     mix = (0.2, 0.5, 0.3)
     ensemble = sum(w * m(x) for w, m in zip(mix, models, strict=True))
     assert error(pf.fuse(models, x, alpha=1.0, mix=mix).model(x), ensemble) < TOLERANCE
-    same = [models[0], permuted_twin(models[0], x, 1), permuted_twin(models[0], x, 2)]
+    same = [models[0], *(permuted_twin(models[0], x, seed, exhibit.blueprint) for seed in (1, 2))]
     assert error(pf.fuse(same, x, alpha=0.0, mix=mix).model(x), models[0](x)) < TOLERANCE
     for alpha in (0.25, 0.6):
-        itself = pf.fuse([models[0]] * 3, x, alpha=alpha, mix=mix)
+        itself = pf.fuse([models[0]] * 3, x, alpha=alpha, mix=mix, blueprint=exhibit.blueprint)
         assert error(itself.model(x), models[0](x)) < TOLERANCE
         for space in itself.blueprint:
             extra = 2 * round(alpha * space.width) if space.kind == "elastic" else 0
@@ -78,7 +79,7 @@ def test_a_share_of_one_is_that_model(exhibit: Exhibit, share: int) -> None:
     mix = [0.0, 0.0]
     mix[share] = 1.0
     for alpha in (0.0, 0.4, 1.0):
-        fused = pf.fuse(models, x, alpha=alpha, mix=mix)
+        fused = pf.fuse(models, x, alpha=alpha, mix=mix, blueprint=exhibit.blueprint)
         assert error(fused.model(x), models[share](x)) < TOLERANCE
 
 
@@ -111,7 +112,7 @@ def test_sources_stay_bit_for_bit(exhibit: Exhibit) -> None:
     modes = [[m.training for m in model.modules()] for model in models]
     data = [exhibit.inputs(seed) for seed in range(3)]
     pf.fuse(models, x, alpha=0.4)
-    pf.fuse(models, x, alpha=0.4, data=data, features="both")
+    pf.fuse(models, x, alpha=0.4, data=data, features="both", blueprint=exhibit.blueprint)
     assert all(identical(state, model) for state, model in zip(before, models, strict=True))
     assert modes == [[m.training for m in model.modules()] for model in models]
 
@@ -132,7 +133,7 @@ def test_results_do_not_depend_on_global_random_state(exhibit: Exhibit) -> None:
 def test_channel_counts(exhibit: Exhibit) -> None:
     models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
     for alpha in (0.0, 0.2, 0.45, 0.8, 1.0):
-        fused = pf.fuse(models, x, alpha=alpha)
+        fused = pf.fuse(models, x, alpha=alpha, blueprint=exhibit.blueprint)
         for space in fused.blueprint:
             n, r = space.width, fused.plan[space.name]
             extra = space.step * round(alpha * space.steps) if space.kind == "elastic" else 0

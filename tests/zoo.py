@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -203,6 +204,11 @@ class Exhibit:
     def model(self, seed: int, width: int | None = None) -> nn.Module:
         return randomised(self.build(width or self.widths[0]), seed)
 
+    @cached_property
+    def blueprint(self) -> pf.Blueprint:
+        """The blueprint of its models of the first width, traced once for all tests that are not about tracing."""
+        return pf.trace(self.model(0), self.inputs())
+
 
 ZOO = {
     "mlp": Exhibit(mlp, (10,), (12, 16)),
@@ -240,10 +246,10 @@ def randomised(model: nn.Module, seed: int) -> nn.Module:
     return model.eval()
 
 
-def permuted_twin(model: nn.Module, x: Tensor, seed: int = 0) -> nn.Module:
+def permuted_twin(model: nn.Module, x: Tensor, seed: int = 0, blueprint: pf.Blueprint | None = None) -> nn.Module:
     """The same function with the channels of every space that is not rigid in another order."""
     model = plain(model)
-    blueprint = pf.trace(model, x)
+    blueprint = blueprint or pf.trace(model, x)
     free = [s.name for s in blueprint if s.kind != "rigid"]
     plan = reordered(blueprint, free, np.random.default_rng(seed))
     return apply([model], [blueprint], plan, Inputs.of(x)).model

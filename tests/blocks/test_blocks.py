@@ -31,7 +31,7 @@ cases = pytest.mark.parametrize(("models", "alpha"), CASES)
 def fused(name: str, models: int = 2, alpha: float = 0.5) -> pf.Fusion:
     exhibit = {**ZOO, **STIFF}[name]
     sources = [exhibit.model(seed) for seed in range(models)]
-    return pf.fuse(sources, exhibit.inputs(), alpha=alpha, check=False)
+    return pf.fuse(sources, exhibit.inputs(), alpha=alpha, check=False, blueprint=exhibit.blueprint)
 
 
 def size(model: nn.Module) -> int:

@@ -40,7 +40,8 @@ def _no_hook_is_left() -> Iterator[None]:
 
 
 def fused(exhibit: Exhibit, models: int = 2, alpha: float = 0.4) -> pf.Fusion:
-    return pf.fuse([exhibit.model(seed) for seed in range(models)], exhibit.inputs(), alpha=alpha)
+    sources = [exhibit.model(seed) for seed in range(models)]
+    return pf.fuse(sources, exhibit.inputs(), alpha=alpha, blueprint=exhibit.blueprint)
 
 
 def oracle(exhibit: Exhibit, result: pf.Fusion, models: int) -> dict[str, Tensor]:

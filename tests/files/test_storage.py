@@ -31,7 +31,8 @@ every = pytest.mark.parametrize("name", ALL)
 
 @cache
 def fused(name: str, alpha: float, *, models: int = 2, unequal: bool = False, method: str = "partial-ot") -> pf.Fusion:
-    return pf.fuse(sources(name, models, unequal), ALL[name].inputs(), alpha=alpha, method=method)
+    blueprint = None if unequal else ALL[name].blueprint
+    return pf.fuse(sources(name, models, unequal), ALL[name].inputs(), alpha=alpha, method=method, blueprint=blueprint)
 
 
 def sources(name: str, models: int = 2, unequal: bool = False) -> list[nn.Module]:

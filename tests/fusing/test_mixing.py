@@ -61,7 +61,8 @@ def test_another_mix_of_a_template_is_the_fusion_with_that_mix(exhibit: Exhibit,
     models, x = [exhibit.model(seed) for seed in (0, 1)], exhibit.inputs()
     made, found = reduced(models, x, convention=convention)
     again = made.remix(found, mix)
-    expected = pf.fuse(models, x, alpha=0.4, mix=mix, convention=convention, norm="analytic")
+    options = {"convention": convention, "norm": "analytic", "blueprint": exhibit.blueprint}
+    expected = pf.fuse(models, x, alpha=0.4, mix=mix, **options)
     same_plans(again.plan, expected.plan)
     assert identical(snapshot(expected.model), again.model)
     assert again.recipe.mix == mix
@@ -151,9 +152,10 @@ def test_the_result_is_the_fusion_with_the_mix_that_was_found(options: dict[str,
     data = [ZOO["resnet"].inputs(seed) for seed in (1, 2)]
     before = [snapshot(m) for m in models]
     evaluate = towards((0.3, 0.7), models, x)
-    result = pf.fuse(models, x, mix="auto", evaluate=evaluate, data=data, **options)
+    options = {**options, "data": data, "blueprint": ZOO["resnet"].blueprint}
+    result = pf.fuse(models, x, mix="auto", evaluate=evaluate, **options)
     assert all(identical(state, model) for state, model in zip(before, models, strict=True))
-    expected = pf.fuse(models, x, mix=result.mixing.mix, data=data, **options)
+    expected = pf.fuse(models, x, mix=result.mixing.mix, **options)
     assert identical(snapshot(expected.model), result.model)
     assert max(p.score for p in result.mixing.points) == evaluate(result.model)
 

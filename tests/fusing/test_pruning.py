@@ -119,7 +119,7 @@ def test_duplicates_with_biases_and_batch_norm(activation: type[nn.Module]) -> N
 @pytest.mark.parametrize("mix", [(0.5, 0.5), (0.2, 0.8), (1.0, 0.0)])
 def test_clustering_a_model_with_itself_or_a_twin_is_the_model(name: str, mix: tuple[float, float]) -> None:
     model, x = EXHIBITS[name].model(0), EXHIBITS[name].inputs()
-    twin = permuted_twin(model, x, seed=5)
+    twin = permuted_twin(model, x, 5, blueprint_of(name))
     for options in ({"data": data_of(name), "norm": "analytic"}, {"features": "weights"}):
         for models in ([model, model], [twin, model]):
             fused = pf.fuse(models, x, alpha=0.0, mix=mix, method="cluster", blueprint=blueprint_of(name), **options)
