@@ -85,7 +85,8 @@ def fuse(
             accuracy; or a function of a model that gives a number, larger is better, or a tensor of one number for each
             sample; samples in the same order every time. Use images that were used neither for training nor for
             testing.
-        method: "average" (channel i with channel i), "permutation" (Git Re-Basin's weight matching), "ot" (optimal
+        method: "average" (channel i with channel i), "permutation" (one to one: Git Re-Basin's weight matching, or
+            with activations its activation matching, which is what "partial-ot" does at alpha=0), "ot" (optimal
             transport), "partial-ot" (the most similar channels are fused, the rest stay isolated); or generalised
             pruning of the ensemble: "cluster" (similar channels of any model become one), "zip" (the most correlated
             become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged into the others by
