@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.core.modules import named_tensors, plain
+from partialfusion.core.modules import named_tensors
+from partialfusion.core.plain import plain
 
 from .twins import Family, heads, spaces, streams, twin_of
 from .zoo import Entry, Inputs

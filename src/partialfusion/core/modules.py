@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -42,33 +41,6 @@ def sharing_tensors(model: nn.Module) -> nn.Module:
         memo |= {id(value): value for value in vars(module).values() if isinstance(value, Tensor)}
     twin: nn.Module = copy.deepcopy(model, memo)
     return twin
-
-
-def plain(model: nn.Module) -> nn.Module:
-    """The model, or, where weights are parametrised (weight norm), a copy that holds what they compute.
-
-    Many parametrisations norm a weight across channels: zeros beside it, or other channels, would change it.
-    """
-    if not any(is_parametrized(module) for module in model.modules()):
-        return model
-    twin = sharing_tensors(model)
-    with torch.no_grad():
-        for module in list(twin.modules()):
-            if is_parametrized(module):
-                _fold(module)
-    return twin
-
-
-def _fold(module: nn.Module) -> None:
-    """Let a parametrised module hold what its parametrisations compute. Its class is shared with other modules, so
-    it goes back to the class that it had instead of changing that one."""
-    parametrised = module.parametrizations
-    computed = {name: getattr(module, name).detach().clone() for name in parametrised}  # type: ignore[union-attr]
-    trained = {name: any(p.requires_grad for p in parts.parameters()) for name, parts in parametrised.items()}  # type: ignore[operator, union-attr]
-    del module.parametrizations
-    module.__class__ = type(module).__bases__[0]
-    for name, value in computed.items():
-        module.register_parameter(name, nn.Parameter(value, requires_grad=trained[name]))
 
 
 def forget(model: nn.Module) -> nn.Module:

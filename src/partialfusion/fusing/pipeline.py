@@ -14,7 +14,8 @@ from ..blueprint import Blueprint, trace_labels
 from ..core.batches import Batches
 from ..core.inputs import Inputs, run
 from ..core.literals import Mix
-from ..core.modules import named_tensors, plain
+from ..core.modules import named_tensors
+from ..core.plain import plain
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
 from ..errors import VerificationError
@@ -100,7 +101,7 @@ class Pipeline:
         given, self.models = self.models, [plain(m) for m in self.models]
         self._folded = any(m is not p for m, p in zip(given, self.models, strict=True))
         if self._folded:
-            log.warning("parametrised weights, such as those of weight norm, are plain weights in the result")
+            log.warning("weights that are computed (weight norm, standardised weights) are plain ones in the result")
         self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs, self.alphas)
         self._aligners: dict[object, Aligner] = {}
         self._pruners: dict[object, UnionPruner] = {}
@@ -255,7 +256,7 @@ class Pipeline:
             refit_result(fusion, result.model, batches, recipe.refit, self.progress)
         follow_config(result.model, self.models[-1], self.inputs)
         if self._folded:
-            refuse(result.model, "parametrised weights became plain ones")
+            refuse(result.model, "weights that are computed became plain ones")
         return fusion
 
     def _missed(self, result: nn.Module, mix: Mix) -> str:

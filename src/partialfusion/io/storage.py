@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ..blueprint import NormLayer
-from ..core.modules import first_line, named_tensors, plain
+from ..core.modules import first_line, named_tensors
+from ..core.plain import plain
 from ..core.version import __version__
 from ..errors import CheckpointError, OptionError
 from ..fusing.validation import check_result
@@ -164,8 +165,9 @@ def load(path: StrPath, *, into: nn.Module) -> nn.Module:
     with reading(path) as file:
         stored = from_metadata(file.metadata(), path)
         _check_names(file.keys(), stored, path)
-        if not set(named_tensors(into)) <= set(stored.packings):
-            into = plain(into)
+        without = plain(into)
+        if set(named_tensors(without)) <= set(stored.packings):
+            into = without
         _check_fits(stored, into, path)
         result = _with_views(_resized(into, stored, path), stored, path)
         _fill(result, file, stored, path)
