@@ -167,6 +167,40 @@ def convolutions(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 8, 3), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
 
 
+class SplitAttention(nn.Module):
+    """A softmax between the groups of a convolution, which are then summed, as in ResNeSt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.split = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 12, 3, groups=2)
+        self.gate, self.b = nn.Conv2d(6, 12, 1), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.split(self.a(x).relu()).relu()
+        x = x.reshape(len(x), 2, x.shape[1] // 2, *x.shape[2:])
+        gate = self.gate(x.sum(1).mean((2, 3), keepdim=True))
+        gate = gate.view(len(x), 1, 2, -1).transpose(1, 2).softmax(1)
+        return self.b((x * gate.reshape(len(x), 2, -1, 1, 1)).sum(1).mean((2, 3)))
+
+
+class Ghost(nn.Module):
+    """Every channel twice, cut to a number that the channels it reads happen to have, too."""
+
+    def __init__(self, read: int, half: int) -> None:
+        super().__init__()
+        self.width = 2 * half
+        self.a, self.b = nn.Conv2d(read, half, 1), nn.Conv2d(half, half, 3, padding=1, groups=half)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(x).relu()
+        return torch.cat([x, self.b(x)], 1)[:, : self.width]
+
+
+def ghosts() -> nn.Module:
+    layers = Ghost(3, 6), Ghost(12, 12), Ghost(24, 6), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(12, 5))
+
+
 SEQUENCE, IMAGE = (2, 7, 6), (2, 3, 8, 8)
 EXACT = {
     "attention between channels": (ChannelAttention, SEQUENCE),
@@ -185,6 +219,8 @@ EXACT = {
         SEQUENCE,
     ),
     "mean of two outputs": (TwoHeads, SEQUENCE),
+    "split attention": (SplitAttention, IMAGE),
+    "a number that equals two widths": (ghosts, IMAGE),
     "standardised weights": (lambda: convolutions(nn.ReLU(), Standardised(8, 8, 1), nn.ReLU()), IMAGE),
     "standardised weights of groups": (lambda: convolutions(nn.ReLU(), Standardised(8, 8, 3, groups=4)), IMAGE),
     "weights of length one": (lambda: nn.Sequential(Scaled(6, 8), nn.ReLU(), Scaled(8, 7), nn.Linear(7, 5)), SEQUENCE),
@@ -225,7 +261,7 @@ def test_computed_weights_are_plain_in_the_result_and_the_sources_stay(caplog) -
     before = [copy.deepcopy(m.state_dict()) for m in models]
     result = pf.fuse(models, torch.randn(IMAGE), alpha=0.5).model
     assert type(result[2]) is nn.Conv2d
-    assert "plain weights" in caplog.text
+    assert "plain ones in the result" in caplog.text
     for model, state in zip(models, before, strict=True):
         assert type(model[2]) is Standardised
         assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
@@ -309,3 +345,26 @@ def test_what_code_keeps_of_earlier_runs_is_forgotten() -> None:
         assert [s.kind for s in blueprint] == ["elastic", "rigid"]
         result = pf.fuse(models, x, alpha=1.0, mix=MIX, blueprint=blueprint).model
         assert error(result(x), MIX[0] * outputs[0] + MIX[1] * outputs[1]) < 1e-5
+
+
+def test_a_buffer_that_code_puts_in_the_place_of_another_stays_in_the_source() -> None:
+    class Lazy(nn.Module):
+        """Makes a table of positions when it runs."""
+
+        table: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 5)
+            self.register_buffer("table", torch.zeros(1), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(self.table) != x.shape[1]:
+                self.table = torch.arange(x.shape[1], dtype=x.dtype)
+            return self.b((self.a(x) * self.table[:, None]).relu().sum(1))
+
+    models, x = [Lazy().eval() for _ in range(2)], torch.randn(SEQUENCE)
+    before = [model.table for model in models]
+    result = pf.fuse(models, x, alpha=1.0, mix=MIX, blueprint=pf.trace(models[1], x)).model
+    assert all(model.table is table for model, table in zip(models, before, strict=True))
+    assert error(result(x), sum(share * model(x) for share, model in zip(MIX, models, strict=True))) < 1e-5

@@ -42,6 +42,8 @@ class Case:
         self.entry = entry
         self.models = [entry.build(seed) for seed in (0, 1)]
         self.inputs = entry.inputs()
+        for model in self.models:  # code may make its tables when it runs for the first time
+            self.run(model)
         self._before = [_condition(model) for model in self.models]
 
     @property

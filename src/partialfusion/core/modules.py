@@ -77,6 +77,7 @@ def at_rest(*models: nn.Module, seed: int = 0) -> Iterator[None]:
 
     Should they draw at random, then from this seed.
     """
+    held = [(m, dict(m._buffers)) for model in models for m in model.modules()]
     buffers = [b for model in models for b in model.buffers() if not b.is_meta]
     before = [(b, b._version, b.detach().clone()) for b in buffers]
     cuda = sorted({b.device for model in models for b in named_tensors(model).values() if b.is_cuda}, key=str)
@@ -88,6 +89,8 @@ def at_rest(*models: nn.Module, seed: int = 0) -> Iterator[None]:
                     torch.cuda.manual_seed(seed)
             yield
     finally:
+        for module, own in held:  # code may put another tensor in the place of a buffer
+            module._buffers.update(own)
         with torch.no_grad():
             for buffer, version, value in before:
                 if buffer._version != version or _differs(buffer, value):
