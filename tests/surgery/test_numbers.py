@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.surgery.numbers import numbers_of, set_number
+from partialfusion.surgery.numbers import _reached, numbers_of, set_number
 
 
 class Heads(nn.Module):
@@ -79,6 +79,22 @@ def test_numbers_that_code_hides_by_minus_one_are_found_without_others() -> None
     assert (whole.attention.heads, whole.window) == (4, 2)
     with torch.no_grad():
         assert torch.allclose(whole(x), (a(x) + b(x)) / 2, atol=1e-6)
+
+
+def test_a_model_that_fails_behind_a_layer_comes_further_than_one_that_fails_in_it() -> None:
+    class Cut(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.layer = nn.Linear(width, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x).view(-1, 3)
+
+    x = torch.zeros(2, 6)
+    inside, behind = (_reached(Cut(width), lambda m: m(x)) for width in (5, 6))
+    assert len(inside.at) == 2
+    assert len(behind.at) == 1
+    assert inside.calls < behind.calls
 
 
 def test_numbers_in_tuples_are_set_one_by_one() -> None:

@@ -83,7 +83,7 @@ MEMBERS: dict[str, Member] = {
     "densenet": Member("densenet121", arguments={"growth_rate": 8, "block_config": (2, 2, 4, 2)}),
     "dla": Member("dla46x_c"),
     "dpn": Member("dpn48b"),
-    "edgenext": Member("edgenext_xx_small"),
+    "edgenext": Member("edgenext_xx_small", arguments={"dims": (24, 48, 72, 96)}),  # widths that its parts divide
     "efficientformer": Member("efficientformer_l1", edge=224),
     "efficientformer_v2": Member("efficientformerv2_s0", sized=True),
     "efficientnet": Member("test_efficientnet"),

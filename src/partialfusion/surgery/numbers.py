@@ -153,7 +153,7 @@ class _Reached:
     """How far a model came.
 
     Attributes:
-        calls: the number of calls of modules.
+        calls: how often the call of a module began or ended.
         at: the classes that were at work when it failed, the innermost last; none where it did not.
         named: class and attribute of what the code at work names, the likeliest to be wrong.
     """
@@ -171,6 +171,7 @@ def _reached(model: nn.Module, run: Callable[[nn.Module], object]) -> _Reached:
         open_calls.append(type(module).__qualname__)
 
     def end(module: nn.Module, args: object, result: object) -> None:
+        calls[0] += 1
         open_calls.pop()
 
     hooks = [h for m in model.modules() for h in (m.register_forward_pre_hook(begin), m.register_forward_hook(end))]
