@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.core.inputs import Inputs
-from partialfusion.core.modules import plain
+from partialfusion.core.plain import plain
 from partialfusion.surgery import apply
 from partialfusion.surgery.verify import reordered
 from zoo import error, identical, permuted_twin, randomised, snapshot

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.core.inputs import Inputs
-from partialfusion.core.modules import named_tensors, plain
+from partialfusion.core.modules import named_tensors
+from partialfusion.core.plain import plain
 from partialfusion.surgery import apply
 from partialfusion.surgery.verify import reordered
 from partialfusion_study.networks import BasicBlock

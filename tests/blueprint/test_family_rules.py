@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import partialfusion as pf
+from partialfusion.core.plain import plain
 from zoo import error, randomised
 
 MIX = (0.3, 0.7)
@@ -132,15 +134,71 @@ class TwoHeads(nn.Module):
 
 class Standardised(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
-        flat = self.weight.reshape(1, self.out_channels, -1)
-        weight = F.batch_norm(flat, None, None, training=True).reshape_as(self.weight)
-        return F.conv2d(x, weight, self.bias, groups=self.groups)
+        return F.conv2d(x, standardised(self.weight), self.bias, groups=self.groups)
 
 
-def standardised(*, deep: bool) -> nn.Module:
-    middle = Standardised(8, 8, 1) if deep else Standardised(8, 8, 3, groups=8)
-    layers = Standardised(3, 8, 3), nn.ReLU(), middle, nn.ReLU()
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+class Scaled(nn.Linear):
+    """A weight of rows of length one, times a gain, which is a parameter of its own."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.gain = nn.Parameter(torch.ones(outputs, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.gain * F.normalize(self.weight, dim=1), self.bias)
+
+
+class StandardisedInside(nn.Module):
+    """No layer of PyTorch: its weight is computed by a module that does something else too."""
+
+    def __init__(self, width: int, groups: int) -> None:
+        super().__init__()
+        self.weight, self.groups = nn.Parameter(torch.randn(width, width // groups, 3, 3)), groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x.relu(), standardised(self.weight), groups=self.groups).relu()
+
+
+def standardised(weight: Tensor) -> Tensor:
+    return F.batch_norm(weight.reshape(1, len(weight), -1), None, None, training=True).reshape_as(weight)
+
+
+def convolutions(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+
+
+class SplitAttention(nn.Module):
+    """A softmax between the groups of a convolution, which are then summed, as in ResNeSt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.split = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 12, 3, groups=2)
+        self.gate, self.b = nn.Conv2d(6, 12, 1), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.split(self.a(x).relu()).relu()
+        x = x.reshape(len(x), 2, x.shape[1] // 2, *x.shape[2:])
+        gate = self.gate(x.sum(1).mean((2, 3), keepdim=True))
+        gate = gate.view(len(x), 1, 2, -1).transpose(1, 2).softmax(1)
+        return self.b((x * gate.reshape(len(x), 2, -1, 1, 1)).sum(1).mean((2, 3)))
+
+
+class Ghost(nn.Module):
+    """Every channel twice, cut to a number that the channels it reads happen to have, too."""
+
+    def __init__(self, read: int, half: int) -> None:
+        super().__init__()
+        self.width = 2 * half
+        self.a, self.b = nn.Conv2d(read, half, 1), nn.Conv2d(half, half, 3, padding=1, groups=half)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(x).relu()
+        return torch.cat([x, self.b(x)], 1)[:, : self.width]
+
+
+def ghosts() -> nn.Module:
+    layers = Ghost(3, 6), Ghost(12, 12), Ghost(24, 6), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(12, 5))
 
 
 SEQUENCE, IMAGE = (2, 7, 6), (2, 3, 8, 8)
@@ -161,7 +219,12 @@ EXACT = {
         SEQUENCE,
     ),
     "mean of two outputs": (TwoHeads, SEQUENCE),
-    "standardised weights of the input": (lambda: standardised(deep=False), IMAGE),
+    "split attention": (SplitAttention, IMAGE),
+    "a number that equals two widths": (ghosts, IMAGE),
+    "standardised weights": (lambda: convolutions(nn.ReLU(), Standardised(8, 8, 1), nn.ReLU()), IMAGE),
+    "standardised weights of groups": (lambda: convolutions(nn.ReLU(), Standardised(8, 8, 3, groups=4)), IMAGE),
+    "weights of length one": (lambda: nn.Sequential(Scaled(6, 8), nn.ReLU(), Scaled(8, 7), nn.Linear(7, 5)), SEQUENCE),
+    "weights of one channel standardised inside": (lambda: convolutions(StandardisedInside(8, 8)), IMAGE),
 }
 
 
@@ -181,15 +244,48 @@ def test_a_model_fused_with_itself_is_itself(make, shape) -> None:  # type: igno
     model = randomised(make(), 0).double()
     x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     result = pf.fuse([model, model], x, alpha=0.0, mix=MIX).model
-    assert {n: p.shape for n, p in result.named_parameters()} == {n: p.shape for n, p in model.named_parameters()}
+    shapes = {n: p.shape for n, p in plain(model).named_parameters()}
+    assert {n: p.shape for n, p in result.named_parameters()} == shapes
     assert error(result(x), model(x)) < 1e-10
 
 
-def test_weights_standardised_across_channels_fix_these_and_say_so() -> None:
-    blueprint = pf.trace(randomised(standardised(deep=True), 0), torch.randn(IMAGE))
+def test_weights_standardised_inside_other_modules_fix_channels_and_say_so() -> None:
+    blueprint = pf.trace(randomised(convolutions(StandardisedInside(8, 1)), 0), torch.randn(IMAGE))
     assert blueprint["0"].kind == "rigid"
     assert "standardised weights" in blueprint["0"].reasons[0]
     assert "0.weight" in blueprint.averaged
+
+
+def test_computed_weights_are_plain_in_the_result_and_the_sources_stay(caplog) -> None:  # type: ignore[no-untyped-def]
+    models = [randomised(convolutions(nn.ReLU(), Standardised(8, 8, 3, padding=0)), seed) for seed in (0, 1)]
+    before = [copy.deepcopy(m.state_dict()) for m in models]
+    result = pf.fuse(models, torch.randn(IMAGE), alpha=0.5).model
+    assert type(result[2]) is nn.Conv2d
+    assert "plain ones in the result" in caplog.text
+    for model, state in zip(models, before, strict=True):
+        assert type(model[2]) is Standardised
+        assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_only_weights_that_are_computed_become_plain(device: str) -> None:
+    class Padded(nn.Conv2d):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(F.pad(x, (0, 1, 0, 1)))
+
+    class PaddedToo(Standardised):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(F.pad(x, (0, 1, 0, 1)))
+
+    class OfInputs(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(x, self.weight * x.mean(), self.bias)
+
+    with torch.device(device):
+        for other in (Padded(3, 4, 3), PaddedToo(3, 4, 3), OfInputs(3, 4), nn.Conv2d(3, 4, 3)):
+            assert plain(other) is other
+        assert type(plain(Scaled(3, 4))) is nn.Linear
+        assert dict(plain(Standardised(4, 8, 3, groups=2)).named_parameters()).keys() == {"weight", "bias"}
 
 
 def test_rows_of_a_table_chosen_by_a_product_are_channels() -> None:
@@ -249,3 +345,26 @@ def test_what_code_keeps_of_earlier_runs_is_forgotten() -> None:
         assert [s.kind for s in blueprint] == ["elastic", "rigid"]
         result = pf.fuse(models, x, alpha=1.0, mix=MIX, blueprint=blueprint).model
         assert error(result(x), MIX[0] * outputs[0] + MIX[1] * outputs[1]) < 1e-5
+
+
+def test_a_buffer_that_code_puts_in_the_place_of_another_stays_in_the_source() -> None:
+    class Lazy(nn.Module):
+        """Makes a table of positions when it runs."""
+
+        table: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 5)
+            self.register_buffer("table", torch.zeros(1), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(self.table) != x.shape[1]:
+                self.table = torch.arange(x.shape[1], dtype=x.dtype)
+            return self.b((self.a(x) * self.table[:, None]).relu().sum(1))
+
+    models, x = [Lazy().eval() for _ in range(2)], torch.randn(SEQUENCE)
+    before = [model.table for model in models]
+    result = pf.fuse(models, x, alpha=1.0, mix=MIX, blueprint=pf.trace(models[1], x)).model
+    assert all(model.table is table for model, table in zip(models, before, strict=True))
+    assert error(result(x), sum(share * model(x) for share, model in zip(MIX, models, strict=True))) < 1e-5

@@ -162,6 +162,22 @@ def test_parametrised_modules(tmp_path: Path) -> None:
     assert torch.equal(restored.model(x), result.model(x))
 
 
+def test_modules_that_compute_their_weights(tmp_path: Path) -> None:
+    """The result has parameters of the same names, and a class that does not compute with them."""
+
+    class Centred(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(x, self.weight - self.weight.mean(1, keepdim=True), self.bias)
+
+    def build(seed: int) -> nn.Module:
+        return randomised(nn.Sequential(nn.Linear(10, 8), nn.ReLU(), Centred(8, 7), nn.ReLU(), nn.Linear(7, 4)), seed)
+
+    x = ALL["mlp"].inputs()
+    result = pf.fuse([build(0), build(1)], x, alpha=1.0)
+    assert result.plan["2"].width == 14
+    check_round_trip(result, x, build(7), tmp_path / "a.safetensors")
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_models_of_other_precision(dtype: torch.dtype, tmp_path: Path) -> None:
     models = [m.to(dtype) for m in sources("resnet")]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.surgery.numbers import numbers_of, set_number
+from partialfusion.surgery.numbers import _reached, numbers_of, set_number
 
 
 class Heads(nn.Module):
@@ -46,6 +46,55 @@ def test_the_number_of_heads_follows_and_nothing_that_is_equal_to_it() -> None:
     with torch.no_grad():
         assert torch.allclose(whole.model(x), (a(x) + b(x)) / 2, atol=1e-6)
     assert b.attention.heads == 4
+
+
+def test_numbers_that_code_hides_by_minus_one_are_found_without_others() -> None:
+    """With any number of heads the model runs; the number of the innermost module is the one that brings them back."""
+
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = 2
+            self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).reshape(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+            return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    class Windows(nn.Module):
+        """Attention within windows of two positions, as many as there are heads."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.window = 2
+            self.enter, self.attention, self.leave = nn.Linear(5, 16), Hidden(), nn.Linear(16, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.enter(x).unflatten(1, (-1, self.window)).flatten(0, 1)
+            return self.leave((x + self.attention(x)).unflatten(0, (2, -1)).mean((1, 2)))
+
+    torch.manual_seed(0)
+    a, b, x = Windows().eval(), Windows().eval(), torch.randn(2, 8, 5)
+    whole = pf.fuse([a, b], x, alpha=1.0).model
+    assert (whole.attention.heads, whole.window) == (4, 2)
+    with torch.no_grad():
+        assert torch.allclose(whole(x), (a(x) + b(x)) / 2, atol=1e-6)
+
+
+def test_a_model_that_fails_behind_a_layer_comes_further_than_one_that_fails_in_it() -> None:
+    class Cut(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.layer = nn.Linear(width, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x).view(-1, 3)
+
+    x = torch.zeros(2, 6)
+    inside, behind = (_reached(Cut(width), lambda m: m(x)) for width in (5, 6))
+    assert len(inside.at) == 2
+    assert len(behind.at) == 1
+    assert inside.calls < behind.calls
 
 
 def test_numbers_in_tuples_are_set_one_by_one() -> None:

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.core.modules import named_tensors, plain
+from partialfusion.core.modules import named_tensors
+from partialfusion.core.plain import plain
 
 from .twins import Family, heads, spaces, streams, twin_of
 from .zoo import Entry, Inputs
@@ -41,6 +42,8 @@ class Case:
         self.entry = entry
         self.models = [entry.build(seed) for seed in (0, 1)]
         self.inputs = entry.inputs()
+        for model in self.models:  # code may make its tables when it runs for the first time
+            self.run(model)
         self._before = [_condition(model) for model in self.models]
 
     @property

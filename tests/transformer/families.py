@@ -57,6 +57,26 @@ class Member:
 # Families of which no model can be built and run here, and why.
 NOT_BUILT: dict[str, str] = {}
 
+# Families whose alpha=1 is not the mix of the logits, and why.
+ONE_HEAD = "attention with a single head, which the code leaves no place for a second beside"
+ONE_TABLE = "one table of relative positions for all heads, multiplied with their queries"
+WHY_NOT: dict[str, str] = {
+    "byoanet": f"{ONE_TABLE}; a convolution over the order of the channels (ECA)",
+    "coat": "three numbers weigh the scales for all channels, and heads have windows of different sizes",
+    "csatv2": "a map of one channel, from the mean and the maximum over all channels, multiplies all of them",
+    "efficientvim": "one set of states is multiplied with all channels",
+    "efficientvit_msra": ONE_HEAD,
+    "focalnet": "gates of one channel each multiply all channels",
+    "gemma4_vit": "the norms of queries and keys have one weight for all heads",
+    "iformer": ONE_HEAD,
+    "mlp_mixer": "its tokens are mixed by position, so the layers that mix them can only be averaged",
+    "mvitv2": ONE_TABLE,
+    "shvit": ONE_HEAD,
+    "swiftformer": "one weight for every token multiplies all channels, which are normed together",
+    "vision_transformer_sam": ONE_TABLE,
+    "volo": "the largest of the logits over all positions is added to them, behind the last layer",
+}
+
 MEMBERS: dict[str, Member] = {
     "beit": Member("beit_base_patch16_224", sized=True, arguments=VIT),
     "byoanet": Member("eca_botnext26ts_256", sized=True),
@@ -83,7 +103,7 @@ MEMBERS: dict[str, Member] = {
     "densenet": Member("densenet121", arguments={"growth_rate": 8, "block_config": (2, 2, 4, 2)}),
     "dla": Member("dla46x_c"),
     "dpn": Member("dpn48b"),
-    "edgenext": Member("edgenext_xx_small"),
+    "edgenext": Member("edgenext_xx_small", arguments={"dims": (24, 48, 72, 96)}),  # widths that its parts divide
     "efficientformer": Member("efficientformer_l1", edge=224),
     "efficientformer_v2": Member("efficientformerv2_s0", sized=True),
     "efficientnet": Member("test_efficientnet"),

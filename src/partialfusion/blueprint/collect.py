@@ -124,6 +124,7 @@ def _mark_conflicts(tracer: Tracer, bound: list[AxisLabels], tied: Mapping[str, 
 def _units(tracer: Tracer, bound: list[AxisLabels]) -> list[Unit]:
     """The channels, in the order in which the network first computes them."""
     units: dict[int, Unit] = defaultdict(Unit)
+    tracer.labels.glue_blocks()
     unit_of = tracer.labels.units()
     tensors = tracer.program.tensors
     for number, b in enumerate(bound):
@@ -170,7 +171,7 @@ def _put_into_blocks(tracer: Tracer, units: dict[int, Unit], unit_of: Tensor) ->
         block = int(parent[child])
         for root in (int(unit_of[child]), int(unit_of[block])):
             if root in units:
-                units[root].bundle, units[root].block = int(alike.root[block]), block
+                units[root].bundle, units[root].block = int(alike.root[block]), int(unit_of[block])
 
 
 def _space(tracer: Tracer, bound: list[AxisLabels], parameters: int, members: list[Unit]) -> Space:
@@ -178,6 +179,8 @@ def _space(tracer: Tracer, bound: list[AxisLabels], parameters: int, members: li
     those of norms."""
     first = next(iter(members[0].places))
     members = sorted(members, key=lambda u: u.places[first])
+    begins = {u.block: k for k, u in reversed(list(enumerate(members)))}
+    members = sorted(members, key=lambda u: begins[u.block])  # channels of a block stand side by side
     bindings, norms = [], []
     for number in members[0].places:
         b = bound[number]
@@ -195,12 +198,10 @@ def _space(tracer: Tracer, bound: list[AxisLabels], parameters: int, members: li
     space = Space("", len(members), kind, reasons, tuple(bindings), norms=tuple(norms))
     if members[0].bundle is None:
         return space
-    blocks = np.unique([u.block for u in members], return_inverse=True)[1]
+    blocks = np.unique([begins[u.block] for u in members], return_inverse=True)[1]
     sizes = np.bincount(blocks)
     if sizes.min() != sizes.max():
         kind, reasons = "rigid", ("lies in blocks of different sizes",)
-    elif kind == "elastic" and bool((np.diff(blocks) < 0).any()):
-        kind, reasons = "permutable", ("its heads do not stand one after the other",)
     return replace(
         space, kind=kind, reasons=reasons, blocks=blocks, bundle=str(members[0].bundle), step=int(sizes.min())
     )

@@ -87,6 +87,17 @@ class Labels:
         together.unite(*self.find(torch.cat(self.glued, 1)))
         return together.root[self.root]
 
+    def glue_blocks(self) -> None:
+        """Let blocks that a unit spans move as one, too."""
+        while True:
+            unit, parent = self.units(), self.parents()
+            child = torch.nonzero(parent).flatten()
+            pairs = torch.stack([unit[child], unit[parent[child]]], 1).unique(dim=0)
+            spanning = pairs[1:, 0] == pairs[:-1, 0]
+            if not bool(spanning.any()):
+                return
+            self.glued.append(torch.stack([pairs[:-1, 1][spanning], pairs[1:, 1][spanning]]))
+
     def touch(self, labels: Tensor) -> None:
         """Record that one operation handles these channels: those handled by other operations are not like them."""
         found, counts = compact(labels).unique(return_counts=True)

@@ -14,6 +14,9 @@ from .norms import NormLayer
 
 Role = Literal["writes", "reads", "scales"]
 Kind = Literal["elastic", "permutable", "rigid"]
+# What a whole number that a module keeps repeats: how many heads there are, how many channels they have together, or
+# any other width, of what the module's parameters write, of what they read, or of either.
+Repeats = Literal["heads", "inner", "width", "written", "read"]
 
 
 def owner(parameter: str) -> str:
@@ -170,7 +173,7 @@ class Blueprint:
     tied: Mapping[str, str] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
     scalars: Mapping[str, int] = field(default_factory=dict)
-    follows: Mapping[tuple[str, str], Literal["heads", "inner", "width"]] | None = None
+    follows: Mapping[tuple[str, str], Repeats] | None = None
     operations: tuple[Operation, ...] = ()
 
     def __iter__(self) -> Iterator[Space]:

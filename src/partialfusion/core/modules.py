@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -41,50 +40,6 @@ def sharing_tensors(model: nn.Module) -> nn.Module:
     for module in model.modules():
         memo |= {id(value): value for value in vars(module).values() if isinstance(value, Tensor)}
     twin: nn.Module = copy.deepcopy(model, memo)
-    return twin
-
-
-def plain(model: nn.Module) -> nn.Module:
-    """The model, or, where weights are parametrised (weight norm), a copy that holds what they compute.
-
-    Many parametrisations norm a weight across channels: zeros beside it, or other channels, would change it.
-    """
-    if not any(is_parametrized(module) for module in model.modules()):
-        return model
-    twin = sharing_tensors(model)
-    with torch.no_grad():
-        for module in list(twin.modules()):
-            if is_parametrized(module):
-                _fold(module)
-    return twin
-
-
-def _fold(module: nn.Module) -> None:
-    """Let a parametrised module hold what its parametrisations compute. Its class is shared with other modules, so
-    it goes back to the class that it had instead of changing that one."""
-    parametrised = module.parametrizations
-    computed = {name: getattr(module, name).detach().clone() for name in parametrised}  # type: ignore[union-attr]
-    trained = {name: any(p.requires_grad for p in parts.parameters()) for name, parts in parametrised.items()}  # type: ignore[operator, union-attr]
-    del module.parametrizations
-    module.__class__ = type(module).__bases__[0]
-    for name, value in computed.items():
-        module.register_parameter(name, nn.Parameter(value, requires_grad=trained[name]))
-
-
-def holding(model: nn.Module, names: Collection[str]) -> nn.Module:
-    """The model, or a copy of it, that holds a tensor of its own under every one of the names: parametrised weights are
-    plain, and weights that modules share are apart where both names are given."""
-    if not set(named_tensors(model)) <= set(names):
-        model = plain(model)
-    apart = [name for name, first in canonical_names(model).items() if name != first and name in names]
-    if not apart:
-        return model
-    twin = sharing_tensors(model)
-    for name in apart:
-        path, _, attribute = name.rpartition(".")
-        shared = twin.get_parameter(name)
-        own = nn.Parameter(shared.detach(), requires_grad=shared.requires_grad)
-        twin.get_submodule(path).register_parameter(attribute, own)
     return twin
 
 
@@ -122,6 +77,7 @@ def at_rest(*models: nn.Module, seed: int = 0) -> Iterator[None]:
 
     Should they draw at random, then from this seed.
     """
+    held = [(m, dict(m._buffers)) for model in models for m in model.modules()]
     buffers = [b for model in models for b in model.buffers() if not b.is_meta]
     before = [(b, b._version, b.detach().clone()) for b in buffers]
     cuda = sorted({b.device for model in models for b in named_tensors(model).values() if b.is_cuda}, key=str)
@@ -133,6 +89,8 @@ def at_rest(*models: nn.Module, seed: int = 0) -> Iterator[None]:
                     torch.cuda.manual_seed(seed)
             yield
     finally:
+        for module, own in held:  # code may put another tensor in the place of a buffer
+            module._buffers.update(own)
         with torch.no_grad():
             for buffer, version, value in before:
                 if buffer._version != version or _differs(buffer, value):

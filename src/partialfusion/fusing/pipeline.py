@@ -14,7 +14,8 @@ from ..blueprint import Blueprint, trace_labels
 from ..core.batches import Batches
 from ..core.inputs import Inputs, run
 from ..core.literals import Mix
-from ..core.modules import canonical_names, holding, named_tensors, plain
+from ..core.modules import canonical_names, named_tensors
+from ..core.plain import holding, plain
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
 from ..errors import VerificationError
@@ -303,8 +304,8 @@ def _changes(given: nn.Module, held: nn.Module) -> tuple[str, ...]:
     """How the model that is resized differs from the one that was given."""
     first, names = canonical_names(given), set(named_tensors(held))
     apart = [f"{name} is no longer tied to {first[name]}" for name in first if name != first[name] and name in names]
-    if not set(named_tensors(given)) <= names:
-        apart.append("parametrised weights, such as those of weight norm, are plain weights in the result")
+    if [type(m) for m in given.modules()] != [type(m) for m in held.modules()] or not set(named_tensors(given)) <= names:
+        apart.append("weights that are computed (weight norm, standardised weights) are plain ones in the result")
     return tuple(apart)
 
 

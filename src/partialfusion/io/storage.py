@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ..blueprint import NormLayer
-from ..core.modules import first_line, holding, named_tensors
+from ..core.modules import first_line, named_tensors
+from ..core.plain import holding
 from ..core.version import __version__
 from ..errors import CheckpointError, OptionError
 from ..fusing.validation import check_result

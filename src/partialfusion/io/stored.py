@@ -10,7 +10,7 @@ from torch import nn
 
 from ..blueprint import Blueprint, Space, trace_labels
 from ..core.inputs import Inputs, Output
-from ..core.modules import holding
+from ..core.plain import holding
 from ..errors import MismatchError, OptionError
 from ..fusing.conform import conformed
 from ..fusing.methods import PruningMethod

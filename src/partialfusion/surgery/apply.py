@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -113,18 +114,18 @@ def _resize(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: Inputs) 
         return made({})
     except ResizeError as error:
         log.debug("no number follows: %s", error)
-        first = error
+        last = error
     trial = canonical(resized(model, shapes), blueprint.norm_layers)
     found = candidates.search(trial, lambda m: run(m, inputs))
     if found is None:
-        raise first
-    try:
-        return made(found)
-    except ResizeError:
-        more = candidates.heads(trial, lambda m: run(m, inputs), found)
-        if more == found:
-            raise
-        return made(more)
+        raise last
+    for follows in chain([found], candidates.heads(trial, lambda m: run(m, inputs), found)):
+        try:
+            return made(follows)
+        except ResizeError as error:
+            log.debug("with %s: %s", dict(follows), error)
+            last = error
+    raise last
 
 
 def target_shapes(blueprint: Blueprint, plan: Plan) -> dict[str, tuple[int, ...]]:

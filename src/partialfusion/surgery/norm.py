@@ -87,20 +87,17 @@ def analytic(result: SurgeryResult, models: Sequence[nn.Module], blueprints: Seq
     targets, plan = named_tensors(result.model), result.plan
     with torch.no_grad():
         for norm in blueprints[-1].norms:
-            for space, binding in blueprints[-1].axes.get(norm.var, {}).get(0, ()):
+            for space, _ in blueprints[-1].axes.get(norm.var, {}).get(0, ()):
                 rows = [_directions(source, norm, space, plan, m) for m, source in enumerate(sources)]
-                places = result.layout[space.name].index(norm.var, 0)
-                for slot in range(binding.index.shape[1]):
-                    stds = [_deviations(source, norm, space, slot) for source in sources]
-                    var = _variance(plan, space, stds, rows)
-                    target = targets[norm.var]
-                    target[torch.from_numpy(places[:, slot]).to(target.device)] = var.to(target)
+                stds = [_deviations(source, norm, space) for source in sources]
+                places, target = result.layout[space.name].index(norm.var, 0), targets[norm.var]
+                target[torch.from_numpy(places).to(target.device)] = _variance(plan, space, stds, rows).to(target)
 
 
-def _deviations(source: TracedModel, norm: Norm, space: Space, slot: int) -> Tensor:
-    """(units,) stored standard deviations of a model's channels."""
+def _deviations(source: TracedModel, norm: Norm, space: Space) -> Tensor:
+    """(units × multiplicity) stored standard deviations of a model's channels."""
     variance = source.number(norm.var)
-    index = source.blueprint[space.name].index(norm.var, 0)[:, slot]
+    index = source.blueprint[space.name].index(norm.var, 0)
     return variance[torch.from_numpy(index).to(variance.device)].double().sqrt()
 
 
@@ -119,7 +116,7 @@ def _directions(source: TracedModel, norm: Norm, space: Space, plan: Plan, m: in
 
 
 def _variance(plan: Plan, space: Space, stds: list[Tensor], rows: list[Tensor | None]) -> Tensor:
-    """(targets,) variance of every target channel of a space."""
+    """(targets × multiplicity) variance of every target channel of a space."""
     reduction = plan[space.name]
     starts = np.cumsum([0] + [p.sources for p in reduction.pairs])
     target = np.concatenate([p.target for p in reduction.pairs])
@@ -134,8 +131,8 @@ def _variance(plan: Plan, space: Space, stds: list[Tensor], rows: list[Tensor | 
     pair_weight = torch.from_numpy(weight[first] * weight[second]).to(device)
     known = [r for r in rows if r is not None]
     rho = _cosines(torch.cat(known), e, f) if len(known) == len(rows) else torch.ones_like(pair_weight)
-    terms = pair_weight * std[e] * std[f] * rho
-    total = torch.zeros(reduction.width, dtype=terms.dtype, device=device)
+    terms = (pair_weight * rho)[:, None] * std[e] * std[f]
+    total = torch.zeros(reduction.width, std.shape[1], dtype=terms.dtype, device=device)
     return total.index_add_(0, torch.from_numpy(target[first].astype(np.int64)).to(device), terms).clamp_min_(0.0)
 
 

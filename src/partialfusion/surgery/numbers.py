@@ -5,25 +5,23 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, islice
-from typing import Literal
 
 import torch
 from torch import nn
 
 from ..blueprint import Blueprint
+from ..blueprint.spaces import Repeats
 from ..kernels import Plan
 
-# What a number repeats: how many heads there are, how many channels they have together, or any other width.
-Repeats = Literal["heads", "inner", "width"]
 # Class and attribute → what it repeats. All modules of a class are treated alike.
 Follows = Mapping[tuple[str, str], Repeats]
 # Module path → attribute → value; an entry of a tuple is an attribute of its own, such as `bias_shape[2]`.
 Numbers = dict[str, dict[str, int]]
 
-KINDS: tuple[Repeats, ...] = ("heads", "inner", "width")
+KINDS: tuple[Repeats, ...] = ("heads", "inner", "width", "written", "read")
 # What → old number → new numbers.
 Changes = dict[Repeats, dict[int, set[int]]]
 
@@ -91,14 +89,19 @@ class Candidates:
                 return None
         return found
 
-    def heads(self, model: nn.Module, run: Callable[[nn.Module], object], follows: Follows) -> Follows:
-        """More of the numbers that repeat how many heads there are, as far as the model runs with them: a -1 in the
-        code may hide that they should follow."""
+    def heads(self, model: nn.Module, run: Callable[[nn.Module], object], follows: Follows) -> Iterator[Follows]:
+        """More and more of the numbers that repeat how many heads there are, as far as the model runs with them: a -1
+        in the code may hide that they should follow. Those of the innermost modules come first, the likeliest ones."""
         found = dict(follows)
-        for key, kinds in self.values.items():
-            if key not in found and "heads" in kinds and not self._attempt(model, run, {**found, key: "heads"}).at:
-                found[key] = "heads"
-        return found
+        keys = [key for key, kinds in self.values.items() if key not in found and "heads" in kinds]
+        depths = {key: max(path.count(".") + bool(path) for path in self.values[key]["heads"]) for key in keys}
+        for depth in sorted(set(depths.values()), reverse=True):
+            before = len(found)
+            for key in keys:
+                if depths[key] == depth and not self._attempt(model, run, {**found, key: "heads"}).at:
+                    found[key] = "heads"
+            if len(found) > before:
+                yield dict(found)
 
     def _further(
         self,
@@ -110,7 +113,7 @@ class Candidates:
     ) -> tuple[dict[tuple[str, str], Repeats], _Reached] | None:
         """The fewest numbers of a class, or of what it holds, that let the model come further than it did."""
         near = {name, *_classes_within(model, name)}
-        options = [(key, kind) for key, kinds in self.values.items() if key[0] in near for kind in kinds]
+        options = [(key, kind) for key in self.values if key[0] in near for kind in self._kinds(key)]
         tried = set()
         for likely in (True, False):
             some = [option for option in options if option[0] in reached.named or not likely]
@@ -126,6 +129,12 @@ class Candidates:
                 if not now.at or now.calls > reached.calls:
                     return more, now
         return None
+
+    def _kinds(self, key: tuple[str, str]) -> list[Repeats]:
+        """What a number may repeat; what is written or read only where a width may be either and they differ."""
+        known = self.values[key]
+        either = known.get("width", {}).items()
+        return [kind for kind in known if kind not in ("written", "read") or not known[kind].items() <= either]
 
     def _attempt(self, model: nn.Module, run: Callable[[nn.Module], object], follows: Follows) -> _Reached:
         """How far the model comes with these numbers; they are put back afterwards."""
@@ -144,7 +153,7 @@ class _Reached:
     """How far a model came.
 
     Attributes:
-        calls: the number of calls of modules.
+        calls: how often the call of a module began or ended.
         at: the classes that were at work when it failed, the innermost last; none where it did not.
         named: class and attribute of what the code at work names, the likeliest to be wrong.
     """
@@ -162,6 +171,7 @@ def _reached(model: nn.Module, run: Callable[[nn.Module], object]) -> _Reached:
         open_calls.append(type(module).__qualname__)
 
     def end(module: nn.Module, args: object, result: object) -> None:
+        calls[0] += 1
         open_calls.pop()
 
     hooks = [h for m in model.modules() for h in (m.register_forward_pre_hook(begin), m.register_forward_hook(end))]
@@ -240,21 +250,27 @@ def _what_repeats(path: str, value: int, changes: Mapping[str, Changes]) -> dict
 
 
 def _changes(blueprint: Blueprint, plan: Plan, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Changes]:
-    """Parameter → what → old number → new numbers, of its axes and of the spaces on them."""
+    """Parameter → what → old number → new numbers, of its axes and of the spaces on them, as often as any axis has
+    these: a module may keep the width of what it puts together from several copies."""
     found: dict[str, Changes] = {}
+    multiples = {s.name: {b.index.shape[1] for b in s.bindings} for s in blueprint}
     for name, axes in blueprint.axes.items():
         here: Changes = {kind: defaultdict(set) for kind in KINDS}
         for axis, bound in axes.items():
-            here["width"][blueprint.shapes[name][axis]].add(shapes[name][axis])
+            widths = [(blueprint.shapes[name][axis], shapes[name][axis])]
             for space, binding in bound:
                 copies, width = binding.index.shape[1], plan[space.name].width
                 if space.blocks is None:
-                    here["width"][space.width * copies].add(width * copies)
-                else:
-                    here["inner"][space.width * copies].add(width * copies)
-                    heads = width // (space.width // space.heads)
-                    for times in _divisors(copies):  # the query heads of a key head
-                        here["heads"][space.heads * times].add(heads * times)
+                    widths += [(space.width * times, width * times) for times in multiples[space.name]]
+                    continue
+                here["inner"][space.width * copies].add(width * copies)
+                heads = width // (space.width // space.heads)
+                for times in _divisors(copies):  # the query heads of a key head
+                    here["heads"][space.heads * times].add(heads * times)
+            role: Repeats = "read" if all(b.role == "reads" for _, b in bound) else "written"
+            for old, new in widths:
+                here["width"][old].add(new)
+                here[role][old].add(new)
         found[name] = here
     return found
 
