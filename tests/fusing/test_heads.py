@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -236,6 +238,27 @@ def test_parametrised_weights_become_plain_and_the_sources_stay() -> None:
         assert type(result.model[0]) is nn.Conv1d
         assert torch.nn.utils.parametrize.is_parametrized(a[0])
         assert torch.equal((a(x) + b(x)) / 2, expected)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_hooks_that_compute_weights_leave_plain_ones(norm: Callable[[nn.Module], nn.Module], tmp_path: Path) -> None:
+    def build(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        model = nn.Sequential(norm(nn.Linear(3, 8)), nn.ReLU(), norm(nn.Linear(8, 8)), nn.ReLU(), nn.Linear(8, 5))
+        model(torch.randn(4, 3))
+        return model.eval()
+
+    a, b, x = build(0), build(1), torch.randn(2, 3)
+    before = [copy.deepcopy(m.state_dict()) for m in (a, b)]
+    result = pf.fuse([a, b], x, alpha=1.0)
+    assert gap(result.model, ((a(x) + b(x)) / 2).detach(), x) < 1e-5
+    assert not result.model[0]._forward_pre_hooks
+    assert "are plain ones in the result" in str(result.summary())
+    for model, state in zip((a, b), before, strict=True):
+        assert all(torch.equal(t, state[n]) for n, t in model.state_dict().items())
+    pf.save(result, tmp_path / "plain.safetensors")
+    assert torch.equal(pf.load(tmp_path / "plain.safetensors", into=build(2))(x), result.model(x))
 
 
 class Padded(nn.Module):

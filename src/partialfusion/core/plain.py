@@ -54,9 +54,11 @@ def plain(model: nn.Module) -> nn.Module:
 
 
 def holding(model: nn.Module, names: Collection[str]) -> nn.Module:
-    """The model, or a copy of it, that holds a tensor of its own under every one of the names: weights that are computed
-    are plain unless the names are those of the model, and weights that modules share are apart where both names are
-    given."""
+    """The model, or a copy of it, that holds a tensor of its own under every one of the names.
+
+    Weights that are computed are plain, unless the names are those of the model; weights that modules share are apart
+    where both names are given.
+    """
     fitting = [m for m in (plain(model), model) if set(named_tensors(m)) <= set(names)]
     model = max(fitting, key=lambda m: len(named_tensors(m)), default=model)
     apart = [name for name, first in canonical_names(model).items() if name != first and name in names]

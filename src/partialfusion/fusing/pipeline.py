@@ -304,7 +304,8 @@ def _changes(given: nn.Module, held: nn.Module) -> tuple[str, ...]:
     """How the model that is resized differs from the one that was given."""
     first, names = canonical_names(given), set(named_tensors(held))
     apart = [f"{name} is no longer tied to {first[name]}" for name in first if name != first[name] and name in names]
-    if [type(m) for m in given.modules()] != [type(m) for m in held.modules()] or not set(named_tensors(given)) <= names:
+    others = [type(m) for m in given.modules()] != [type(m) for m in held.modules()]
+    if others or not set(named_tensors(given)) <= names:
         apart.append("weights that are computed (weight norm, standardised weights) are plain ones in the result")
     return tuple(apart)
 
