@@ -158,13 +158,14 @@ def test_the_front_is_what_comparing_all_pairs_gives() -> None:
             p.method
             for p in known
             if not any(
-                (q.effective <= p.effective and q.score > p.score) or (q.effective < p.effective and q.score >= p.score)
+                (q.parameters <= p.parameters and q.score > p.score)
+                or (q.parameters < p.parameters and q.score >= p.score)
                 for q in known
             )
         }
         front = pf.Frontier(tuple(points), ("model A",)).pareto()
         assert {p.method for p in front} == expected
-        assert [p.effective for p in front] == sorted(p.effective for p in front)
+        assert [p.parameters for p in front] == sorted(p.parameters for p in front)
 
 
 def test_rounding_puts_no_larger_network_on_the_front() -> None:

@@ -24,14 +24,17 @@ from ..surgery import ResizeError, SurgeryResult, analytic, apply, count, recali
 from ..surgery.config import follow_config, refuse
 from ..surgery.verify import close, deviation
 from .align import Aligner
-from .budget import Budget, allocator
+from .budget import Allocator, Budget, BudgetError, allocator
 from .options import Recipe
 from .pruning import UnionPruner
-from .result import Fusion
+from .result import Fusion, Latency
 from .sources import Sources
 from .validation import check_alpha, check_keep, check_tensors
 
 log = logging.getLogger(__name__)
+
+ATTEMPTS = 5  # results that are timed for a bound on latency
+NEAR = 0.95  # of the bound: near enough
 
 
 def traced(model: nn.Module, inputs: Inputs, *, check: bool, seed: int) -> Blueprint:
@@ -59,14 +62,26 @@ class Reduced:
     Attributes:
         fusion: the result for the recipe's shares.
         template: what is matched with what.
+        recipe: the options, with the sizes that a budget gave.
         sizes: elastic space → isolated fraction, or for one model the fraction that is kept.
         exact: whether norm statistics are left alone where nothing is reduced.
     """
 
     fusion: Fusion
     template: PlanTemplate
+    recipe: Recipe
     sizes: Mapping[str, float]
     exact: bool
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """What is matched with what at the sizes of a recipe, and the latency of the result where that is bounded."""
+
+    recipe: Recipe
+    sizes: dict[str, float]
+    template: PlanTemplate
+    latency: Latency | None = None
 
 
 @dataclass
@@ -125,18 +140,21 @@ class Pipeline:
         self.sources.needs |= needs_of(recipe, len(self.models))
         if budget is None:
             sizes = self._sizes(recipe)
-            template = self._template(recipe, sizes)
+            sized = _Sized(recipe, sizes, self._template(recipe, sizes))
         else:
-            recipe, sizes, template = self._within(budget, recipe)
+            sized = self._within(budget, recipe)
+        recipe = sized.recipe
         self._warn_of_unseen(recipe)
-        result, template = self._operate(template, recipe)
-        sizes = {space: sizes[space] for space in self.sources.names("elastic")}
-        return Reduced(self._finished(result, recipe, sizes, exact=exact), template, sizes, exact)
+        result, template = self._operate(sized.template, recipe)
+        sizes = {space: sized.sizes[space] for space in self.sources.names("elastic")}
+        fusion = replace(self._finished(result, recipe, sizes, exact=exact), latency=sized.latency)
+        return Reduced(fusion, template, recipe, sizes, exact)
 
     def remix(self, reduced: Reduced, mix: Mix) -> Fusion:
         """The result for other shares of the models; what is matched stays."""
         result = apply(self.models, self.sources.blueprints, reduced.template.plan(mix), self.inputs)
-        return self._finished(result, replace(reduced.fusion.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
+        fusion = self._finished(result, replace(reduced.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
+        return replace(fusion, latency=reduced.fusion.latency)
 
     def aligner(self, recipe: Recipe) -> Aligner:
         """The aligner of a recipe, shared by all that differ in sizes and shares only."""
@@ -174,17 +192,41 @@ class Pipeline:
             targets[space] = step * (kept if recipe.keep is not None else last + sum(round(size * n) for n in others))
         return pruner.template(targets, recipe, self.progress)
 
-    def _within(self, budget: Budget, recipe: Recipe) -> tuple[Recipe, dict[str, float], PlanTemplate]:
-        """Sizes and matching within a budget: aim lower while the plan comes out larger than predicted."""
+    def _within(self, budget: Budget, recipe: Recipe) -> _Sized:
+        """Sizes and matching within a budget. Latency is measured, and the aim corrected until the bound is met."""
         self.progress("allocating the budget", 0.0)
         found = allocator(self.sources, self.aligner(recipe), self._pruner(recipe), recipe, budget)
+        sized, found = self._counted(found, recipe)
+        if found.stopwatch is None or budget.latency is None:
+            return sized
+        tried: list[tuple[Latency, _Sized]] = []
+        while len(tried) < ATTEMPTS and all(sized.sizes != earlier.sizes for _, earlier in tried):
+            self.progress("measuring the latency", len(tried) / ATTEMPTS)
+            plan = sized.template.plan(recipe.mix)
+            result = apply(self.models, self.sources.blueprints, plan, self.inputs)
+            latency = Latency(found.stopwatch.ratio(result.model), budget.latency)
+            tried.append((latency, replace(sized, latency=latency)))
+            if latency.holds and latency.ratio >= NEAR * latency.bound:
+                break
+            found = found.measured(plan, latency.ratio)
+            try:
+                sized, found = self._counted(found, recipe)
+            except BudgetError:  # the smallest result is too slow
+                break
+        latency, best = min(tried, key=lambda attempt: attempt[0].rank)
+        if not latency.holds:
+            log.warning("%s", latency)
+        return best
+
+    def _counted(self, found: Allocator, recipe: Recipe) -> tuple[_Sized, Allocator]:
+        """Sizes and matching within all that can be counted: aim lower while a plan is larger than predicted."""
         while True:
             sized = found.recipe(recipe)
             sizes = self._sizes(sized)
             template = self._template(sized, sizes)
             plan = template.plan(recipe.mix)
             if found.holds(plan):
-                return sized, sizes, template
+                return _Sized(sized, sizes, template), found
             found = found.tighter(plan)
 
     def _operate(self, template: PlanTemplate, recipe: Recipe) -> tuple[SurgeryResult, PlanTemplate]:
@@ -240,19 +282,21 @@ class Pipeline:
             analytic(result, self.models, blueprints)
             if whole and (self.check or recipe.refit):
                 shortfall = self._missed(result.model, recipe.mix)
+        refits = bool(recipe.refit) and batches is not None and not (whole and not shortfall)
         fusion = Fusion(
             result.model,
             result.plan,
             tuple(blueprints),
-            recipe,
+            recipe if refits else replace(recipe, refit=0.0),
             count(result, self.models[-1]),
             tuple(self.models),
             self.inputs.signature,
             unseen=tuple(self._unseen(recipe)),
             shortfall=shortfall,
         )
-        if recipe.refit and batches is not None and not (whole and not shortfall):
-            refit_result(fusion, result.model, batches, recipe.refit, self.progress)
+        if refits and batches is not None:
+            refit_result(fusion, result.model, batches, recipe, self.progress)
+            fusion = replace(fusion, count=count(result, self.models[-1]))
         follow_config(result.model, self.models[-1], self.inputs)
         if self._folded:
             refuse(result.model, "parametrised weights became plain ones")
@@ -291,13 +335,23 @@ def _matching_options(recipe: Recipe) -> object:
     return *chosen, id(recipe.pruning)
 
 
-def refit_result(result: Fusion, model: nn.Module, batches: Batches, ridge: float, progress: ProgressCallback) -> None:
-    """Fit a model, of the result's shapes and numbers, in place."""
+def refit_result(
+    result: Fusion, model: nn.Module, batches: Batches, recipe: Recipe, progress: ProgressCallback
+) -> None:
+    """Fit a model, of the result's shapes and numbers, in place, as the recipe says."""
 
     def report(layer: str, done: int, total: int) -> None:
         progress(f"refitting {layer}", done / total)
 
     progress("refitting", 0.0)
     refit_model(
-        model, result.layout, result.sources, result.blueprints, result.plan, batches, ridge=ridge, on_progress=report
+        model,
+        result.layout,
+        result.sources,
+        result.blueprints,
+        result.plan,
+        batches,
+        ridge=recipe.refit,
+        zeros=recipe.zeros,
+        on_progress=report,
     )

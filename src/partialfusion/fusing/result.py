@@ -16,6 +16,27 @@ from .options import Recipe
 
 
 @dataclass(frozen=True)
+class Latency:
+    """The time of one call of a result with the example inputs, relative to the last model, and its bound."""
+
+    ratio: float
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        return self.ratio <= self.bound
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Smaller is better: what holds before what does not, then what is nearest to the bound."""
+        return not self.holds, abs(self.ratio - self.bound)
+
+    def __str__(self) -> str:
+        kept = "within" if self.holds else "OVER"
+        return f"latency: {self.ratio:.2f}× one model for the example inputs, {kept} the budget of {self.bound:g}"
+
+
+@dataclass(frozen=True)
 class SpaceSummary:
     """One space of a result.
 
@@ -52,6 +73,7 @@ class Summary:
     unseen: tuple[str, ...] = ()
     averaged: str = ""
     shortfall: str = ""
+    latency: Latency | None = None
 
     def __repr__(self) -> str:
         return str(self)
@@ -59,13 +81,12 @@ class Summary:
     def __str__(self) -> str:
         columns = _columns(self.recipe)
         rows = [[show(s) for show in columns.values()] for s in self.spaces]
-        count = self.count
         return "\n".join(
             [
                 table(tuple(columns), rows, align="<<" + ">" * (len(columns) - 2)),
                 self._how(),
-                f"parameters: {count.effective:,} effective of {count.dense:,} dense, {count.ratio:.2f}× one model "
-                f"({count.single:,})",
+                str(self.count),
+                *([] if self.latency is None else [str(self.latency)]),
                 *self._notes(),
             ]
         )
@@ -79,13 +100,18 @@ class Summary:
 
     def _how(self) -> str:
         recipe = self.recipe
-        refitted = f"; refitted with ridge {recipe.refit:g}" if recipe.refit else ""
+        refitted = f"; refitted with ridge {recipe.refit:g}{self._zeros()}" if recipe.refit else ""
         if recipe.pruning is None:
             state = "converged" if self.converged else "NOT converged"
             how = f"{recipe.align}: {state} after {self.sweeps} sweep{'s' * (self.sweeps != 1)}"
             return f"{recipe.method}, {recipe.features} features, {how}, cost {self.cost:.4g}{refitted}"
         state = "" if self.converged else "; interrupted, the best found until then"
         return f"{recipe.pruning}, {recipe.features} features, cost {self.cost:.4g}{state}{refitted}"
+
+    def _zeros(self) -> str:
+        """What refitting did with the zero blocks, where there were any."""
+        apart = len(self.recipe.mix) > 1 and any(any(s.isolated) for s in self.spaces)
+        return f", zero blocks {'filled' if self.recipe.zeros == 'free' else 'kept'}" if apart else ""
 
 
 def _columns(recipe: Recipe) -> dict[str, Callable[[SpaceSummary], object]]:
@@ -120,6 +146,7 @@ class Fusion:
             none of them.
         shortfall: by how much the result misses the ensemble where everything is kept apart, and why; empty where it is
             the ensemble, or where something is fused.
+        latency: the time of one call as it was measured, where a budget bounds it.
     """
 
     model: nn.Module
@@ -132,6 +159,7 @@ class Fusion:
     mixing: Mixing | None = None
     unseen: tuple[str, ...] = ()
     shortfall: str = ""
+    latency: Latency | None = None
 
     @property
     def layout(self) -> Mapping[str, Space]:
@@ -175,6 +203,7 @@ class Fusion:
             self.unseen,
             self._averaged() if len(self.sources) > 1 else "",
             self.shortfall,
+            self.latency,
         )
 
     def _averaged(self) -> str:

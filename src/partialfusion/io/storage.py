@@ -48,8 +48,8 @@ def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> 
     smaller models the header of some kilobytes counts too.
 
     Args:
-        result: what `fuse` or `prune` returned; its model may have been trained since. Parameters whose zero blocks
-            hold numbers by now are stored whole.
+        result: what `fuse`, `prune` or `refit` returned; its model may have been trained since. Parameters whose
+            zero blocks hold numbers, from refitting with zeros="free" or from training, are stored whole.
         path: the file to write; its name ends in .safetensors.
         dtype: the precision for parameters that are wider: torch.float16, torch.bfloat16 or torch.float32. Buffers,
             such as the statistics of batch norms, keep theirs: they are small, and sensitive.
@@ -128,7 +128,7 @@ def _write(
     used: dict[str, Packing] = {}
     contents: dict[str, Tensor] = {}
     with torch.no_grad():
-        for name, how, content in packed(packings, tensors):
+        for name, how, content in packed(packings, tensors, expected=recipe.get("zeros") == "free"):
             used[name] = how
             contents[name] = narrowed(
                 name, content.detach(), dtype if isinstance(tensors[name], nn.Parameter) else None

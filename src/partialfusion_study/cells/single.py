@@ -66,7 +66,7 @@ class Compress:
         uninterrupted(result, self.config)
         return {
             "accuracy": accuracy(result.model, evaluation_images(data, self.tested)),
-            "ratio": round(result.count.ratio, 6),
+            "ratio": round(result.count.effective_ratio, 6),
             "cost": sum(s.cost for s in result.summary().spaces),
         }
 
