@@ -11,7 +11,7 @@ Features = Literal["auto", "weights", "activations", "both"]
 # Before the activation function (what is computed), after it (what is read), or what suits the space.
 Site = Literal["pre", "post", "auto"]
 Align = Literal["fixed-point", "greedy"]
-NormRule = Literal["auto", "recalibrate", "analytic"]
+NormRule = Literal["auto", "recalibrate", "analytic", "repair"]
 Convention = Literal["value", "mass"]
 # What refitting may do with the blocks of a weight that a fusion leaves at zero.
 Zeros = Literal["auto", "free", "kept"]

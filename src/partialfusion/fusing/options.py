@@ -89,7 +89,8 @@ def resolve(
     if features == "auto" and pruning is not None and has_data:
         features = pruning.prefers.features
     features = _with_data("features", features, ("activations", "both"), "weights", has_data)
-    norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
+    if norm != "repair":  # from data or from weights
+        norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
     if pruning is not None and pruning.needs_data and not has_data:
         raise DataError(f"{pruning} needs data: pass data=… (batches of inputs)")
     if refit is not False and not has_data:

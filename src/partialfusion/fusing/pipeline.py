@@ -7,27 +7,34 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import nn
 
 from ..blueprint import Blueprint, trace_labels
 from ..core.batches import Batches
-from ..core.inputs import Inputs, run
+from ..core.inputs import Inputs
 from ..core.literals import Mix
-from ..core.modules import named_tensors, plain
+from ..core.modules import plain
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
-from ..errors import VerificationError
 from ..features import Need
 from ..kernels import PlanTemplate
-from ..surgery import ResizeError, SurgeryResult, analytic, apply, count, recalibrate, refit_model, verify
+from ..surgery import (
+    ResizeError,
+    SurgeryResult,
+    analytic,
+    apply,
+    count,
+    refit_model,
+    set_statistics,
+    verify,
+)
 from ..surgery.config import follow_config, refuse
-from ..surgery.verify import close, deviation
 from .align import Aligner
 from .budget import Allocator, Budget, BudgetError, allocator
 from .options import Recipe
 from .pruning import UnionPruner
 from .result import Fusion, Latency
+from .shortfall import shortfall_of
 from .sources import Sources
 from .validation import check_alpha, check_keep, check_tensors
 
@@ -135,6 +142,8 @@ class Pipeline:
             budget: bounds on the result, instead of the recipe's sizes.
             exact: leave norm statistics alone where nothing is reduced.
         """
+        if exact and self._fades:
+            recipe = replace(recipe, norm="repair")
         if recipe.needs_equal_widths:
             self.sources.require_equal_widths(recipe.method)
         self.sources.needs |= needs_of(recipe, len(self.models))
@@ -142,13 +151,18 @@ class Pipeline:
             sizes = self._sizes(recipe)
             sized = _Sized(recipe, sizes, self._template(recipe, sizes))
         else:
-            sized = self._within(budget, recipe)
+            sized = self._affordable(budget, recipe)
         recipe = sized.recipe
         self._warn_of_unseen(recipe)
         result, template = self._operate(sized.template, recipe)
         sizes = {space: sized.sizes[space] for space in self.sources.names("elastic")}
         fusion = replace(self._finished(result, recipe, sizes, exact=exact), latency=sized.latency)
         return Reduced(fusion, template, recipe, sizes, exact)
+
+    @property
+    def _fades(self) -> bool:
+        """Whether no norm keeps fused channels from fading, and there is data to repair them with."""
+        return self.batches is not None and not self.blueprint.norms and not self.blueprint.norm_layers
 
     def remix(self, reduced: Reduced, mix: Mix) -> Fusion:
         """The result for other shares of the models; what is matched stays."""
@@ -191,6 +205,14 @@ class Pipeline:
             kept = max(1, round(size * last))
             targets[space] = step * (kept if recipe.keep is not None else last + sum(round(size * n) for n in others))
         return pruner.template(targets, recipe, self.progress)
+
+    def _affordable(self, budget: Budget, recipe: Recipe) -> _Sized:
+        """Sizes and matching within a budget; spaces that cannot take the widths that are timed keep theirs."""
+        while True:
+            try:
+                return self._within(budget, recipe)
+            except ResizeError as error:
+                self._demote(error, recipe.seed)
 
     def _within(self, budget: Budget, recipe: Recipe) -> _Sized:
         """Sizes and matching within a budget. Latency is measured, and the aim corrected until the bound is met."""
@@ -272,16 +294,14 @@ class Pipeline:
     def _finished(self, result: SurgeryResult, recipe: Recipe, sizes: Mapping[str, float], *, exact: bool) -> Fusion:
         """The result, with its norm statistics set and refitted where that was asked for."""
         blueprints, batches = self.sources.blueprints, self.batches
-        last = blueprints[-1]
         whole = all(size == 1.0 for size in sizes.values()) if sizes else recipe.alpha == 1.0
         shortfall = ""
-        if recipe.norm == "recalibrate" and last.norms and batches is not None and not (whole and exact):
-            self.progress("measuring norm statistics", 1.0)
-            recalibrate(result.model, last, batches)
-        else:
+        if whole and (exact or recipe.norm != "recalibrate" or not self.blueprint.norms):
             analytic(result, self.models, blueprints)
-            if whole and (self.check or recipe.refit):
-                shortfall = self._missed(result.model, recipe.mix)
+            if self.check or recipe.refit:
+                shortfall = shortfall_of(result.model, self.models, self.sources.blueprint, self.inputs, recipe.mix)
+        else:
+            set_statistics(result, self.models, blueprints, recipe.norm, batches, self.progress)
         refits = bool(recipe.refit) and batches is not None and not (whole and not shortfall)
         fusion = Fusion(
             result.model,
@@ -301,32 +321,6 @@ class Pipeline:
         if self._folded:
             refuse(result.model, "parametrised weights became plain ones")
         return fusion
-
-    def _missed(self, result: nn.Module, mix: Mix) -> str:
-        """By how much a result in which everything is kept apart misses the mix of the outputs, and why; an empty text
-        where it does not."""
-        blueprint = self.sources.blueprint
-        if any(t.is_meta for t in named_tensors(result).values()):
-            return ""
-        outputs = [run(m, self.inputs) for m in self.models]
-        gap = 0.0
-        for found, *parts in zip(run(result, self.inputs), *outputs, strict=True):
-            expected = torch.stack([w * o.to(found.device) for w, o in zip(mix, parts, strict=True)]).sum(0)
-            if found.is_floating_point() and not close([found], [expected]):
-                gap = max(gap, deviation(found, expected))
-        if not gap:
-            return ""
-        why = [f"only averaged: {shorten(blueprint.averaged)}"] if blueprint.averaged else []
-        if blueprint.nonlinear_after:
-            why.append(f"the models are mixed before {', '.join(blueprint.nonlinear_after)}")
-        if not why:
-            raise VerificationError(
-                "the result at alpha=1 is not the mix of the models' outputs; please report the network that shows this"
-            )
-        missed = "the ensemble" if len(self.models) > 1 else "the model"
-        text = f"with everything kept apart, the result is not {missed}: its outputs differ by {gap:.1g} of the largest"
-        log.warning("%s (%s)", text, "; ".join(why))
-        return f"{text} ({'; '.join(why)})"
 
 
 def _matching_options(recipe: Recipe) -> object:

@@ -10,7 +10,7 @@ import partialfusion as pf
 from partialfusion.core.literals import Alpha
 
 from ..data import normalised
-from ..methods import MethodConfig
+from ..methods import MethodConfig, norm_rule
 from ..recipes import Pair, Recipe
 from ..samples import evaluation_images, sample
 from ..trained import blueprint, example, trained
@@ -211,6 +211,7 @@ def fused(pair: Pair, config: MethodConfig, seed: int, **options: Any) -> pf.Fus
         blueprint=blueprint(pair.b),
         seed=seed,
         zeros="kept",
+        norm=norm_rule(config, blueprint(pair.b)),
         **config.options(pair.data, seed),
         **options,
     )

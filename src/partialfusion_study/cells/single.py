@@ -8,7 +8,7 @@ from typing import Any
 
 import partialfusion as pf
 
-from ..methods import MethodConfig
+from ..methods import MethodConfig, norm_rule
 from ..recipes import Recipe
 from ..samples import evaluation_images
 from ..trained import blueprint, example, trained
@@ -61,6 +61,7 @@ class Compress:
             keep=self.keep,
             blueprint=blueprint(self.model),
             seed=self.seed,
+            norm=norm_rule(self.config, blueprint(self.model)),
             **self.config.options(data, self.seed),
         )
         uninterrupted(result, self.config)
