@@ -97,7 +97,9 @@ def fuse(
             for spaces with batch norm and for "zip".
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
-        norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
+        norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
+            gives fused channels that no norm follows the spread and mean of their sources, from the data, or from
+            weights alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data.
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
         zeros: what refitting may do with the zero blocks between channels of different models: fill them ("free") or
             not ("kept"). Filled, the result is nearer to the models and the dense module as large as before, but blocks
@@ -184,7 +186,9 @@ def prune(
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
             norm and for "zip".
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
-        norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
+        norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
+            gives channels that no norm follows the spread and mean that they had, from the data, or from weights
+            alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data.
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
         convention: "value" (a channel is the average of what it combines) or "mass" (the paper's form: the sum).
         blueprint: a traced blueprint of the model, to save tracing it again.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from ..blueprint import Space
 from ..core.modules import named_tensors
 from ..core.text import shorten
 from ..errors import MismatchError, OptionError
-from ..io.header import Stored
+from ..io.header import Stored, filled_by_refit
 from ..kernels import Plan
 from ..surgery import AppliedPlan
 from ..surgery.support import ParameterSupport, parameter_supports, zero_mask
@@ -74,9 +75,9 @@ def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Fusion | Stored | None 
 def _were_filled(given: Plan | Fusion | Stored | None) -> bool:
     """Whether refitting was free to fill the zero blocks, as far as what was given can tell."""
     recipe = getattr(given, "recipe", None)
-    if isinstance(recipe, Mapping):  # of a file
-        return bool(recipe.get("refit")) and recipe.get("zeros") == "free"
-    return recipe is not None and bool(recipe.refit) and recipe.zeros == "free"
+    if recipe is None:
+        return False
+    return filled_by_refit(recipe if isinstance(recipe, Mapping) else asdict(recipe))
 
 
 def _planned_zeros(

@@ -110,7 +110,12 @@ Evaluate = Annotated[
 Features = Annotated[str, typer.Option(help="What channels are compared by: auto, weights, activations or both.")]
 Site = Annotated[str, typer.Option(help="Compare values before or after the activation function: auto, pre or post.")]
 Align = Annotated[str, typer.Option(help="How spaces are aligned: fixed-point or greedy.")]
-Norm = Annotated[str, typer.Option(help="How batch-norm statistics are found: auto, recalibrate or analytic.")]
+Norm = Annotated[
+    str,
+    typer.Option(
+        help="Statistics of batch norms, and of channels without a norm: auto, recalibrate, analytic or repair."
+    ),
+]
 Convention = Annotated[str, typer.Option(help="Convention of the kernel pairs: value, or mass (the paper's).")]
 Data = Annotated[
     Path | None,

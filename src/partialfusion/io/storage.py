@@ -30,7 +30,7 @@ from ..surgery.views import place_views, view_layers
 from .digest import Digest, digest, state_digest
 from .files import DTYPES, SUFFIX, StrPath, check_target, existing, reading, replacing, write_tensors
 from .fit import check_kind, check_memory, differences
-from .header import VIEWS, Integers, Source, Stored, damaged, from_metadata, inside, to_metadata
+from .header import VIEWS, Integers, Source, Stored, damaged, filled_by_refit, from_metadata, inside, to_metadata
 from .packing import Packing, packed, plan_packings
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _write(
     used: dict[str, Packing] = {}
     contents: dict[str, Tensor] = {}
     with torch.no_grad():
-        for name, how, content in packed(packings, tensors, expected=recipe.get("zeros") == "free"):
+        for name, how, content in packed(packings, tensors, expected=filled_by_refit(recipe)):
             used[name] = how
             contents[name] = narrowed(
                 name, content.detach(), dtype if isinstance(tensors[name], nn.Parameter) else None

@@ -93,7 +93,7 @@ def frontier(
         features: compare channels by "weights", "activations" or "both", as for `fuse`.
         site: take activations "pre" or "post" the activation function, as for `fuse`.
         align: "fixed-point" or "greedy", as for `fuse`.
-        norm: statistics of batch norms, as for `fuse`.
+        norm: statistics of batch norms, and of channels without a norm, as for `fuse`.
         convention: "value" or "mass", as for `fuse`.
         names: names of the models. Default: model A, model B, …
         metric: what `evaluate` measures, for tables and the page. Default: accuracy for batches, else score.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.arrays import Floats
 from ..core.text import mix_text
-from .point import Point, SpacePoint
+from .point import COLUMN, Point, SpacePoint
 
 if TYPE_CHECKING:
     from .result import Frontier
@@ -55,7 +55,7 @@ def content(frontier: Frontier, title: str) -> dict[str, Any]:
         "metric": frontier.metric,
         "percent": frontier.metric == "accuracy" and all(0 <= p.score <= 1 for p in frontier.points if p.score),
         "complete": frontier.complete,
-        "size": "parameters" if frontier.size == "dense" else "effective parameters",
+        "size": COLUMN[frontier.size],
         "models": list(frontier.names),
         "mixes": [{"text": mix_text(m), "shares": [round(s, 4) for s in m]} for m in mixes],
         "points": points,

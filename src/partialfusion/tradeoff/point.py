@@ -9,11 +9,13 @@ from typing import Literal
 import numpy as np
 
 from ..core.arrays import Floats
+from ..core.literals import Size
 from ..core.text import mix_text
 from ..fusing.result import SpaceSummary
 
 ROUNDING = 1e-6  # of a score: the same sum in another order
 Kind = Literal["parent", "ensemble", "fused"]
+COLUMN: dict[Size, str] = {"dense": "parameters", "effective": "effective parameters"}  # what the size is called
 
 
 @dataclass(frozen=True, eq=False)

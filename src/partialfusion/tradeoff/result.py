@@ -14,12 +14,7 @@ from ..core.literals import Size
 from ..core.text import mix_text, table
 from ..errors import OptionError
 from ..io.files import StrPath, replacing
-from .point import Point, SpacePoint, pareto
-
-SIZES: dict[Size, str] = {
-    "dense": "of the module",
-    "effective": "effective, those outside zero blocks, as blocks and files hold them",
-}
+from .point import COLUMN, Point, SpacePoint, pareto
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -94,9 +89,9 @@ class Frontier:
     def table(self) -> str:
         """The points as text; those on the front have a mark, those that failed their reason below."""
         front = set(map(id, self.pareto()))
-        header = ("network", "alpha", "mix", self.metric, "parameters", "ratio", "seconds", "front")
+        header = ("network", "alpha", "mix", self.metric, COLUMN[self.size], "ratio", "seconds", "front")
         rows = [(*_cells(p), "*" if id(p) in front else "") for p in self.points]
-        lines = [table(header, rows, align="<><>>>><"), f"parameters: {SIZES[self.size]}"]
+        lines = [table(header, rows, align="<><>>>><")]
         lines += [f"{p.method}{_at(p)}: {p.error}" for p in self.failed]
         lines += [] if self.complete else ["interrupted: not every network was measured"]
         return "\n".join(lines)
@@ -133,7 +128,7 @@ class Frontier:
 
     def _repr_html_(self) -> str:
         """The table, for notebooks; `save_html` writes the interactive page."""
-        header = ("network", "alpha", "mix", self.metric, "parameters", "ratio", "seconds")
+        header = ("network", "alpha", "mix", self.metric, COLUMN[self.size], "ratio", "seconds")
         front = set(map(id, self.pareto()))
         lines = ["<table>", "<tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
         for point in self.points:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ...errors import OptionError
@@ -27,6 +28,7 @@ class Allocator:
         limits: the bounds.
         target: the bounds that sizes are found for; tighter, where plans turn out larger than predicted.
         stopwatch: measures the latency of results, where that is bounded.
+        fast, slow: the largest predicted latency of a plan that held, and the smallest of one that did not.
     """
 
     paths: dict[Spaces, Path]
@@ -34,6 +36,8 @@ class Allocator:
     limits: Sizes
     target: Sizes
     stopwatch: Stopwatch | None = None
+    fast: float = 0.0
+    slow: float = math.inf
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """The recipe with a size for every elastic space: alpha, or for one model what is kept."""
@@ -54,9 +58,13 @@ class Allocator:
         return replace(self, target=replace(self.target.over(excess), latency=self.target.latency))
 
     def measured(self, plan: Plan, latency: float) -> Allocator:
-        """Aim where a plan of this latency shows that the bound is."""
-        aim = self.limits.latency * self.size(plan).latency / latency
-        return replace(self, target=replace(self.target, latency=aim))
+        """Aim where a plan of this latency shows that the bound is, between those that held and those that did not."""
+        predicted, holds = self.size(plan).latency, latency <= self.limits.latency
+        fast, slow = (max(self.fast, predicted), self.slow) if holds else (self.fast, min(self.slow, predicted))
+        aim = self.limits.latency * predicted / latency
+        if not fast < aim < slow:
+            aim = (fast + slow) / 2
+        return replace(self, target=replace(self.target, latency=aim), fast=fast, slow=slow)
 
 
 def allocator(
