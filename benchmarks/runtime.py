@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from partialfusion.blocks import block_report, to_blocks
-from partialfusion.blocks.timing import interleaved_times, medians
 from partialfusion.core.text import table
+from partialfusion.core.timing import interleaved_times, medians
 from partialfusion_study.cells.clocks import fused_by_index
 from partialfusion_study.networks import ResNet18, mlp
 

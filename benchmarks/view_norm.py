@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from partialfusion.blocks.timing import interleaved_times, medians
 from partialfusion.core.text import table
+from partialfusion.core.timing import interleaved_times, medians
 from partialfusion.nn import ViewNorm
 
 SECONDS, FEWEST, MOST = 25.0, 9, 400

@@ -66,7 +66,7 @@ def main() -> dict[str, object]:
         pruned = pf.prune(model, batches[0], budget=BUDGET, method=method, data=batches, blueprint=blueprint)
         results |= {(method, False): pruned, (method, True): pf.refit(pruned, batches)}
         scores |= {(method, fit): accuracy(results[method, fit].model, "validation") for fit in (False, True)}
-        size = pruned.count.effective
+        size = pruned.count.dense
         print(f"{method:14} {size:10,} {scores[method, False]:8.1%} {scores[method, True]:9.1%}")
 
     best = max(scores, key=scores.__getitem__)

@@ -57,7 +57,7 @@ def main() -> dict[str, object]:
     print(result.summary())  # every space has its own fraction of isolated channels
 
     single, held_out = result.count.single, images[split["test"]]
-    sizes = {"model A": single, "model B": single, "ensemble": 2 * single, "fused": result.count.effective}
+    sizes = {"model A": single, "model B": single, "ensemble": 2 * single, "fused": result.count.dense}
     with torch.no_grad():
         a, b = (model(held_out) for model in models)
         logits = {"model A": a, "model B": b, "ensemble": (a + b) / 2, "fused": result.model(held_out)}

@@ -85,7 +85,7 @@ def test_parents_and_fused_networks_are_measured_alone(study: digits.Study, pair
         result = pf.fuse(models, x, alpha=alpha, mix=[share, 1 - share], method=method)
         point = study.find(method, alpha=alpha, share=share)
         assert point.accuracy == digits.tested(result.model)
-        assert (point.parameters, point.ratio) == (result.count.effective, result.count.ratio)
+        assert (point.parameters, point.ratio) == (result.count.effective, result.count.effective_ratio)
 
 
 def test_split(pair: digits.Specialists) -> None:

@@ -12,18 +12,18 @@ from torch import nn
 from .blueprint import Blueprint
 from .core.batches import Batches
 from .core.inputs import Inputs, Output
-from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Site
+from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Site, Zeros
 from .core.progress import ProgressCallback, reporting
 from .errors import DataError, OptionError
 from .fusing.budget import Budget
 from .fusing.methods import PruningMethod
 from .fusing.mix_search import best_mix
-from .fusing.options import Method, resolve, ridge_of
+from .fusing.options import Method, resolve, ridge_of, zeros_of
 from .fusing.pipeline import Pipeline, refit_result, traced
 from .fusing.result import Fusion
 from .fusing.scoring import Evaluate, Scorer
 from .fusing.validation import check_mix, check_models, check_result, check_tensors
-from .surgery import RIDGE
+from .surgery import RIDGE, SurgeryResult, count
 
 
 def trace(
@@ -58,6 +58,7 @@ def fuse(
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
     refit: bool | float = False,
+    zeros: Zeros = "auto",
     convention: Convention = "value",
     blueprint: Blueprint | None = None,
     check: bool = True,
@@ -76,9 +77,9 @@ def fuse(
             from patterns of space names to numbers, of which the first that matches counts and spaces without a match
             have 0. For "partial-ot" it is the isolated fraction. Default: 0.4, and 0 for methods that fuse every
             channel.
-        budget: instead of alpha, how large the result may be: effective parameters relative to the last model, such as
-            1.3, or pf.Budget(params=…, flops=…, channels=…). Every space gets its own alpha: channels stay apart
-            where that saves most of the matching cost per parameter.
+        budget: instead of alpha, how large the result may be: parameters of the module that is returned relative to
+            the last model, such as 1.3, or pf.Budget(dense=…, params=…, flops=…, latency=…, channels=…). Every space
+            gets its own alpha: channels stay apart where that saves most of the matching cost per parameter.
         mix: the share of each model, summing to one; or "auto": search for the shares that score best;
             `mixing` of the result holds what was measured. Default: equal shares.
         evaluate: what scores a model for mix="auto": batches of (input, label), or of mappings with "labels", for
@@ -97,8 +98,13 @@ def fuse(
             for spaces with batch norm and for "zip".
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
-        norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
+        norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
+            gives fused channels that no norm follows the spread and mean of their sources, from the data, or from
+            weights alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data.
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
+        zeros: what refitting may do with the zero blocks between channels of different models: fill them ("free") or
+            not ("kept"). Filled, the result is nearer to the models and the dense module as large as before, but blocks
+            and files then hold all of it. "auto" is free, and kept where a budget bounds the effective parameters.
         convention: "value" (a channel is the average of what is fused) or "mass" (the paper's form: it is the sum of
             the mass it receives, and with unequal widths channels that are matched in part are split).
         blueprint: a traced blueprint of the last model, to save tracing it again.
@@ -116,6 +122,7 @@ def fuse(
         )
     inputs = Inputs.of(example_inputs, output)
     batches = Batches.of(data, inputs.signature)
+    bound = None if budget is None else Budget.of(budget)
     recipe = resolve(
         method=method,
         features=features,
@@ -128,9 +135,10 @@ def fuse(
         mix=check_mix(None if auto else mix, len(models)),
         seed=seed,
         refit=refit,
+        zeros=zeros,
         has_data=batches is not None,
+        effective=bound is not None and bound.effective,
     )
-    bound = None if budget is None else Budget.of(budget)
     scorer = None if evaluate is None else Scorer.of(evaluate, inputs.signature)
     with reporting(progress) as report:
         if blueprint is None:
@@ -171,7 +179,7 @@ def prune(
         keep: the fraction of the channels that is kept, 1 for all of them; or a mapping from patterns of space names to
             numbers, of which the first that matches counts and spaces without a match keep all. Default: 0.5.
         budget: instead of keep, how large the result may be: parameters relative to the model, such as 0.3, or
-            pf.Budget(params=…, flops=…, channels=…). Channels go where they save most per parameter.
+            pf.Budget(dense=…, flops=…, latency=…, channels=…). Channels go where they save most per parameter.
         method: "cluster" (similar channels become one), "zip" (the most correlated become pairs), "magnitude" (the
             least important are deleted), "magnitude+ot" (and merged into the others by optimal transport); or an
             object with settings: pf.Cluster(…), pf.Zip(…), pf.Magnitude(…).
@@ -180,7 +188,9 @@ def prune(
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
             norm and for "zip".
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
-        norm: statistics of batch norms: "recalibrate" on the data, the "analytic" data-free rule, or "auto".
+        norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
+            gives channels that no norm follows the spread and mean that they had, from the data, or from weights
+            alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data.
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
         convention: "value" (a channel is the average of what it combines) or "mass" (the paper's form: the sum).
         blueprint: a traced blueprint of the model, to save tracing it again.
@@ -217,18 +227,25 @@ def prune(
 
 
 def refit(
-    result: Fusion, data: Iterable[Any], *, ridge: float = RIDGE, progress: bool | ProgressCallback | None = None
+    result: Fusion,
+    data: Iterable[Any],
+    *,
+    ridge: float = RIDGE,
+    zeros: Zeros = "auto",
+    progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
     """Fit the layers of a fused or pruned model to what its sources compute, without labels.
 
     Layer by layer, by ridge least squares from the model's own inputs to the sources' pre-activations, held to the
-    weights it has. Zero blocks stay zero, norm statistics are measured again. A few hundred to some thousand inputs
-    like those the models were trained on are enough.
+    weights it has. Norm statistics are measured again. A few hundred to some thousand inputs like those the models were
+    trained on are enough.
 
     Args:
         result: what `fuse` or `prune` returned; it stays as it is.
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         ridge: how strongly weights are held, relative to the mean square of what they read.
+        zeros: fill the zero blocks ("free"), or keep them at zero ("kept"), as the block form and small files need.
+            "auto" is what the options of the fusion say: free, unless its budget bounds the effective parameters.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
 
     Returns:
@@ -238,7 +255,9 @@ def refit(
     batches = Batches.of(data, result.inputs)
     if batches is None:
         raise DataError("refit needs data: pass batches of inputs (labels are not used)")
+    recipe = replace(result.recipe, refit=ridge_of(ridge), zeros=zeros_of(zeros, result.recipe.zeros))
     model = copy.deepcopy(result.model)
     with reporting(progress) as report:
-        refit_result(result, model, batches, ridge_of(ridge), report)
-    return replace(result, model=model, recipe=replace(result.recipe, refit=ridge))
+        refit_result(result, model, batches, recipe, report)
+    counted = count(SurgeryResult(model, result.plan), result.sources[-1])
+    return replace(result, model=model, recipe=recipe, count=counted)

@@ -223,6 +223,7 @@ def study(
         alphas=alphas,
         methods=("average", "partial-ot"),
         mixes=shares,
+        size="effective",
         details=details,
         progress=progress,
     )
@@ -236,11 +237,11 @@ def study(
 
 
 def _point(measured: FrontierPoint) -> Point:
-    if measured.score is None or measured.effective is None or measured.ratio is None:
+    if measured.score is None or measured.parameters is None or measured.ratio is None:
         raise FusionError(f"{measured.method} at alpha {measured.alpha} could not be measured: {measured.error}")
     share_a, share_b = measured.mix
     return Point(
-        measured.method, measured.alpha, (share_a, share_b), measured.score, measured.effective, measured.ratio
+        measured.method, measured.alpha, (share_a, share_b), measured.score, measured.parameters, measured.ratio
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 import partialfusion as pf
-from partialfusion.core.literals import Align, Features, Importance, MethodName, Site, Solver
+from partialfusion.core.literals import Align, Features, Importance, MethodName, NormRule, Site, Solver
 
 from .data import DataName, normalised
 from .samples import sample
@@ -60,6 +60,11 @@ class MethodConfig:
         if self.method in ("magnitude", "magnitude+ot"):
             return pf.Magnitude(self.by, transport=self.method == "magnitude+ot")
         return pf.Zip() if self.method == "zip" else self.method
+
+
+def norm_rule(config: MethodConfig, blueprint: pf.Blueprint) -> NormRule:
+    """Without a repair of channels that no norm follows, which the experiments are not about."""
+    return "recalibrate" if config.images and not blueprint.norms else "auto"
 
 
 def batches(data: DataName, seed: int, count: int) -> Iterable[Tensor]:

@@ -7,7 +7,7 @@ from torch import nn
 
 import partialfusion as pf
 from partialfusion.blocks.compare import compare
-from partialfusion.blocks.timing import interleaved_times, medians
+from partialfusion.core.timing import interleaved_times, medians
 
 
 def test_calls_are_interleaved() -> None:

@@ -138,7 +138,7 @@ def test_fuse_json_quiet_and_metadata(folder: Path) -> None:
     assert document["out"] == "f.safetensors"
     assert document["recipe"]["alpha"] == {"0": 0.5}
     assert [s["after"] for s in document["spaces"]] == [12, 8, 3]
-    assert document["ratio"] == document["count"]["effective"] / document["count"]["single"]
+    assert document["ratio"] == document["count"]["dense"] / document["count"]["single"]
     stored = pf.inspect("f.safetensors")
     assert stored.recipe == document["recipe"]
     assert stored.version == pf.__version__

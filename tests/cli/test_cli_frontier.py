@@ -217,10 +217,10 @@ def test_labels_are_found_by_name_or_come_last(labelled: Labelled, form: str) ->
 @pytest.mark.parametrize(
     ("text", "budget"),
     [
-        ("1.3", pf.Budget(params=1.3)),
+        ("1.3", pf.Budget(dense=1.3)),
         ("params=1.5,flops=1.4", pf.Budget(params=1.5, flops=1.4)),
         ("channels=20", pf.Budget(channels=20)),
-        ("250", pf.Budget(params=250)),
+        ("250", pf.Budget(dense=250)),
     ],
 )
 def test_a_budget_equals_the_library_s(folder: Path, text: str, budget: pf.Budget) -> None:
@@ -230,7 +230,7 @@ def test_a_budget_equals_the_library_s(folder: Path, text: str, budget: pf.Budge
     same_state(load_state("f.safetensors"), expected.model.state_dict())
     document = json.loads(result.stdout)
     assert document["budget"] == {
-        n: b for n in ("params", "flops", "channels") if (b := getattr(budget, n)) is not None
+        n: b for n in ("dense", "params", "flops", "channels") if (b := getattr(budget, n)) is not None
     }
     assert document["recipe"]["alpha"] == expected.recipe.alpha
     Path("r.yaml").write_text(
@@ -246,7 +246,7 @@ def test_a_budget_for_pruning(folder: Path) -> None:
     assert result.exit_code == 0, result.stderr
     expected = pf.prune(load_model(SMALL, "a.safetensors"), example_inputs(["2,6"], 0), budget=0.5)
     same_state(load_state("s.pt"), expected.model.state_dict())
-    assert "budget: params 0.5\n" in result.stdout
+    assert "budget: dense 0.5\n" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -256,8 +256,8 @@ def test_a_budget_for_pruning(folder: Path) -> None:
         (("--budget", "much"), "--budget much: 'much' is not a number"),
         (("--budget", "0"), "--budget 0: '0' must be a number above 0"),
         (("--budget", "inf"), "must be a number above 0"),
-        (("--budget", "size=2"), "'size' cannot be bounded, only params, flops, channels can"),
-        (("--budget", "1.2,params=1.3"), "params is given twice"),
+        (("--budget", "size=2"), "'size' cannot be bounded, only dense, params, flops, latency, channels can"),
+        (("--budget", "1.2,dense=1.3"), "dense is given twice"),
         (("--budget", "0.1"), "the budget of"),
         (("--budget", "1.3", "--method", "ot"), "a budget is for methods that can leave some apart"),
         (("--mix", "auto"), "--mix auto needs labelled data"),

@@ -81,10 +81,10 @@ def test_refit_equals_the_library(data: Tensor) -> None:
     assert run("fuse", *REFIT[1:2], *REFIT[3:7], "--alpha", "0.5", "--out", "f.safetensors").exit_code == 0
     models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
     fused = pf.fuse(models, example_inputs(["2,6"], 0), alpha=0.5)
-    for options, ridge in (((), 0.01), (("--ridge", "0.5"), 0.5)):
+    for options, given in (((), {}), (("--zeros", "kept"), {"zeros": "kept"}), (("--ridge", "0.5"), {"ridge": 0.5})):
         result = run(*REFIT, "--batch", "10", "--out", "r.safetensors", *options)
         assert result.exit_code == 0, result.stderr
-        expected = pf.refit(fused, list(data.split(10)), ridge=ridge)
+        expected = pf.refit(fused, list(data.split(10)), **given)
         same_state(load_state("r.safetensors"), expected.model.state_dict())
         assert str(expected.summary()) in result.stdout
     assert pf.inspect("r.safetensors").recipe["refit"] == 0.5

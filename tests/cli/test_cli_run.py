@@ -55,6 +55,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
             data: x.npy
             batch: 20
             refit: 1e-1   # a number, although YAML reads it as a string
+            zeros: kept
             check: no
             seed: 4
             dtype: float16
@@ -74,6 +75,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
         convention="mass",
         data=list(data.split(20)),
         refit=0.1,
+        zeros="kept",
         check=False,
         seed=4,
     )
@@ -94,6 +96,8 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
             "--refit",
             "--ridge",
             "0.1",
+            "--zeros",
+            "kept",
         ),
         *("--no-check", "--seed", "4", "--dtype", "float16", "--out", "g.safetensors"),
     ]
@@ -200,6 +204,7 @@ def test_dry_run_does_nothing(folder: Path) -> None:
         (TWO + "seed: 1.5\n", 8, "seed: expected a whole number"),
         (TWO + "check: maybe\n", 8, "check: expected true or false, got 'maybe'"),
         (TWO + "refit: 0\n", 8, "refit: expected true, false, or the strength"),
+        (TWO + "zeros: some\n", 8, "zeros: 'some' is not known"),
         (TWO + "refit: [1]\n", 8, "refit: expected a number, got a list"),
         (TWO + "data: none.npy\n", 8, "data: none.npy: there is no such file"),
         (TWO + "dtype: float8\n", 8, "dtype: 'float8' is not known; did you mean"),

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import partialfusion as pf
 from partialfusion.core.inputs import Inputs
 from partialfusion.errors import OptionError
-from partialfusion.fusing.budget import Path, Sizes, Structure, allocate
+from partialfusion.fusing.budget import Path, Sizes, Structure, allocate, latency
 from partialfusion.fusing.budget.paths import support_of
 from partialfusion_study.networks import ResNet18, mlp
 from zoo import ZOO
@@ -32,7 +32,22 @@ def test_foretold_counts_are_the_counts_of_the_result(name, method):
     blueprint = result.blueprint
     structure = Structure(models[-1], blueprint, Inputs.of(x), 2)
     supports = {s.name: support_of(result.plan[s.name].support()) for s in blueprint if s.kind == "elastic"}
-    assert structure.sizes(supports).params == result.count.effective
+    found = structure.sizes(supports)
+    assert found.params == result.count.effective
+    assert found.dense == result.count.dense
+
+
+def test_operations_are_those_of_the_module_that_is_returned():
+    torch.manual_seed(0)
+    models, x = [ResNet18(4).eval() for _ in range(2)], torch.randn(2, 3, 32, 32)
+    result = pf.fuse(models, x, budget=pf.Budget(flops=1.5))
+    counts = []
+    for model in (models[-1], result.model):
+        counter = FlopCounterMode(display=False)
+        with counter, torch.no_grad():
+            model(x)
+        counts.append(counter.get_total_flops())
+    assert 1.3 * counts[0] < counts[1] <= 1.5 * counts[0]
 
 
 def test_operations_are_those_that_torch_counts():
@@ -46,11 +61,21 @@ def test_operations_are_those_that_torch_counts():
 
 
 @pytest.mark.parametrize("budget", [1.0, 1.1, 1.37, 1.8, 2.0])
-def test_a_budget_holds_and_is_used(budget):
+def test_a_plain_number_is_what_the_module_costs(budget):
     models, x = pair(40)
     result = pf.fuse(models, x, budget=budget)
-    assert result.count.ratio <= budget
-    assert result.count.ratio > budget - 0.08
+    single, found = (sum(p.numel() for p in m.parameters()) for m in (models[-1], result.model))
+    assert budget - 0.08 < found / single <= budget
+    assert result.count.ratio == found / single
+    assert f"{found:,}, {found / single:.2f}× one model" in str(result.summary())
+    assert result.recipe.alpha == pf.fuse(models, x, budget=pf.Budget(dense=budget)).recipe.alpha
+
+
+@pytest.mark.parametrize("budget", [1.0, 1.1, 1.37, 1.8, 2.0])
+def test_a_budget_of_effective_parameters_holds_and_is_used(budget):
+    models, x = pair(40)
+    result = pf.fuse(models, x, budget=pf.Budget(params=budget))
+    assert budget - 0.08 < result.count.effective_ratio <= budget
     if budget == 1.0:
         assert set(result.recipe.alpha.values()) == {0.0}
     if budget == 2.0:
@@ -68,11 +93,49 @@ def test_budgets_hold_for_generalised_pruning(method):
     assert 0.25 < pruned.count.ratio <= 0.4
 
 
+def size_ratio(stopwatch, other):
+    return np.divide(*(sum(p.numel() for p in m.parameters()) for m in (other, stopwatch.model)))
+
+
+@pytest.mark.parametrize("method", ["partial-ot", "magnitude"])
+@pytest.mark.parametrize("factor", [lambda r: r, lambda r: 0.4 + 0.6 * r, lambda r: r**1.5])
+def test_a_bound_on_latency_is_met_by_what_was_measured(factor, method, monkeypatch):
+    """With a clock that goes by the parameters, so that the test does not depend on the machine."""
+    monkeypatch.setattr(latency.Stopwatch, "ratio", lambda *given: factor(size_ratio(*given)))
+    models, x = pair(40)
+    result = pf.fuse(models, x, budget=pf.Budget(latency=1.5), method=method)
+    assert result.latency.holds
+    assert result.latency.ratio == factor(result.count.ratio)
+    assert 1.35 < result.latency.ratio <= 1.5
+    assert "within the budget of 1.5" in str(result.summary())
+    assert pf.prune(models[0], x, budget=pf.Budget(latency=0.7), method="magnitude").latency.ratio <= 0.7
+
+
+def test_latency_is_measured_on_this_machine():
+    models, x = pair(40)
+    result = pf.fuse(models, x, budget=pf.Budget(latency=3.0))
+    assert result.latency.bound == 3.0
+    assert result.latency.ratio > 0
+
+
+def test_a_bound_on_latency_that_no_result_meets_is_told(monkeypatch, caplog):
+    """Fused networks that turn out slower than all that was measured of one model."""
+    honest = itertools.chain([True] * (3 + latency.MIXED), itertools.repeat(False))
+    monkeypatch.setattr(latency.Stopwatch, "ratio", lambda *given: size_ratio(*given) if next(honest) else 9.0)
+    models, x = pair(20)
+    result = pf.fuse(models, x, budget=pf.Budget(latency=1.5))
+    assert not result.latency.holds
+    assert "OVER the budget of 1.5" in str(result.summary())
+    assert "OVER the budget of 1.5" in caplog.text
+    with pytest.raises(OptionError, match="0.20 times the latency of one model is below the smallest result"):
+        pf.fuse(models, x, budget=pf.Budget(latency=0.2))
+
+
 def test_bounds_of_every_kind_hold_together():
     models, x = pair(40)
     blueprint = pf.trace(models[-1], x)
     single = Structure(models[-1], blueprint, Inputs.of(x), 1).sizes({})
-    bound = pf.Budget(params=1.5, flops=1.4, channels=1.3)
+    bound = pf.Budget(params=1.5, dense=1.9, flops=1.6, channels=1.3)
     result = pf.fuse(models, x, budget=bound)
     supports = {s.name: support_of(result.plan[s.name].support()) for s in blueprint if s.kind == "elastic"}
     found = Structure(models[-1], blueprint, Inputs.of(x), 2).sizes(supports)
@@ -84,7 +147,7 @@ def test_counts_and_ratios_mean_the_same():
     models, x = pair(40)
     size = sum(p.numel() for p in models[0].parameters())
     by_ratio = pf.fuse(models, x, budget=1.25)
-    by_count = pf.fuse(models, x, budget=pf.Budget(params=int(1.25 * size)))
+    by_count = pf.fuse(models, x, budget=pf.Budget(dense=int(1.25 * size)))
     assert by_ratio.recipe.alpha == by_count.recipe.alpha
 
 
@@ -108,7 +171,8 @@ def test_the_order_of_the_models(count):
 
 def test_a_larger_budget_loses_less():
     models, x = pair(40)
-    costs = [pf.fuse(models, x, budget=b, align="greedy").plan.cost for b in (1.0, 1.2, 1.5, 1.8, 2.0)]
+    budgets = [pf.Budget(params=b) for b in (1.0, 1.2, 1.5, 1.8, 2.0)]
+    costs = [pf.fuse(models, x, budget=b, align="greedy").plan.cost for b in budgets]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] == 0
 
@@ -140,7 +204,7 @@ def test_allocation_is_close_to_the_best_there_is():
         smallest, largest = (
             structure.sizes({n: s for p in paths.values() for n, s in p.supports[at].items()}) for at in (0, -1)
         )
-        limits = Sizes((smallest.params + largest.params) / 2, np.inf, np.inf)
+        limits = Sizes(params=(smallest.params + largest.params) / 2)
         sizes = allocate(paths, structure, limits)
 
         def loss(at, paths=paths):
@@ -163,10 +227,11 @@ def test_allocation_is_close_to_the_best_there_is():
         (lambda m, x: pf.fuse(m, x, budget=1.3, alpha=0.2), "exclude each other"),
         (lambda m, x: pf.prune(m[0], x, budget=0.3, keep=0.2), "exclude each other"),
         (lambda m, x: pf.fuse(m, x, budget=1.3, method="average"), "fuses every channel"),
-        (lambda m, x: pf.fuse(m, x, budget=-1.0), "params=-1.0"),
-        (lambda m, x: pf.fuse(m, x, budget=True), "params=True"),
-        (lambda m, x: pf.Budget(), "at least one of params, flops, channels"),
+        (lambda m, x: pf.fuse(m, x, budget=-1.0), "dense=-1.0"),
+        (lambda m, x: pf.fuse(m, x, budget=True), "dense=True"),
+        (lambda m, x: pf.Budget(), "at least one of dense, params, flops, latency, channels"),
         (lambda m, x: pf.Budget(flops=float("nan")), "flops=nan"),
+        (lambda m, x: pf.Budget(latency=100), "relative to one model"),
     ],
 )
 def test_mistakes_are_told(call, message):

@@ -45,7 +45,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> list[A
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"budget": 1.3}, {"method": pf.Cluster("ward")}], ids=["alpha", "budget", "cluster"]
+    "options", [{}, {"budget": 1.6}, {"method": pf.Cluster("ward")}], ids=["alpha", "budget", "cluster"]
 )
 def test_a_space_that_does_not_follow_is_demoted_and_the_others_stay_matched(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -67,6 +67,16 @@ def test_a_space_that_does_not_follow_is_demoted_and_the_others_stay_matched(
         assert [s.kind for s in checked.blueprint] == ["permutable", "elastic", "rigid"]
         for one, other in zip(result.plan["second"].pairs, checked.plan["second"].pairs, strict=True):
             np.testing.assert_allclose(one.write_matrix(), other.write_matrix())
+
+
+def test_a_space_that_does_not_follow_is_demoted_before_latencies_are_measured(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    models, x = pair(), torch.randn(32, 6)
+    result = pf.fuse(models, x, budget=pf.Budget(latency=8.0), check=False)
+    assert "first cannot change width" in caplog.text
+    assert [s.kind for s in result.blueprint] == ["permutable", "elastic", "rigid"]
+    assert result.latency is not None
 
 
 def test_a_space_of_one_model_that_does_not_follow_keeps_its_channels() -> None:

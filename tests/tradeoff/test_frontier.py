@@ -97,6 +97,21 @@ def test_a_network_that_cannot_be_measured_is_kept(models: list[nn.Module], x: T
     assert large.effective is not None
 
 
+def test_the_size_is_that_of_the_module_or_of_its_blocks(models: list[nn.Module], x: Tensor, labelled: Batches) -> None:
+    options = {"evaluate": labelled, "alphas": (0.0, 0.5), "data": [x], "refit": True, "progress": False}
+    dense, effective = (pf.frontier(models[:2], x, size=size, **options) for size in ("dense", "effective"))
+    for found in (dense, effective):
+        assert [p.parameters for p in found.points] == [getattr(p, found.size) for p in found.points]
+        single = found.points[1].parameters
+        assert [p.ratio for p in found.points] == [p.parameters / single for p in found.points]
+        assert found.to_dict()["size"] == found.size
+    assert dense.points[-1].effective == dense.points[-1].dense, "refitting fills the zero blocks of a module"
+    assert effective.points[-1].effective < effective.points[-1].dense
+    assert "effective parameters" in str(effective)
+    with pytest.raises(pf.OptionError, match="size='blocks' is not known"):
+        pf.frontier(models[:2], x, size="blocks", **options)
+
+
 def test_the_sources_stay_and_the_blueprint_is_traced_once(
     models: list[nn.Module], x: Tensor, labelled: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,13 +173,14 @@ def test_the_front_is_what_comparing_all_pairs_gives() -> None:
             p.method
             for p in known
             if not any(
-                (q.effective <= p.effective and q.score > p.score) or (q.effective < p.effective and q.score >= p.score)
+                (q.parameters <= p.parameters and q.score > p.score)
+                or (q.parameters < p.parameters and q.score >= p.score)
                 for q in known
             )
         }
         front = pf.Frontier(tuple(points), ("model A",)).pareto()
         assert {p.method for p in front} == expected
-        assert [p.effective for p in front] == sorted(p.effective for p in front)
+        assert [p.parameters for p in front] == sorted(p.parameters for p in front)
 
 
 def test_rounding_puts_no_larger_network_on_the_front() -> None:

@@ -33,7 +33,7 @@ def outputs(models: list[nn.Module], x: Tensor, order: tuple[int, ...], mix: Any
         [models[k] for k in order], x, evaluate=evaluate, mixes=[shares], progress=False, details=False, **options
     )
     assert not found.failed
-    named = [(models_of(p, order), p.alpha, p.effective) for p in found.points]
+    named = [(models_of(p, order), p.alpha, p.parameters) for p in found.points]
     return dict(zip(named, seen, strict=True))
 
 
@@ -104,6 +104,6 @@ def test_unequal_widths_take_the_last_models_world() -> None:
         )
         *_, least, whole = found.points
         last = sum(p.numel() for p in models[order[-1]].parameters())
-        assert (least.effective, least.ratio) == (last, 1.0)
-        smallest.append(whole.effective)
+        assert (least.parameters, least.ratio) == (last, 1.0)
+        smallest.append(whole.parameters)
     assert smallest[0] == smallest[1]

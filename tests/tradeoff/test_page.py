@@ -79,7 +79,7 @@ def test_pointing_at_a_network_tells_what_it_is(desktop: Tab, two: pf.Frontier) 
     assert desktop.run("document.querySelector('.tip')") is None
     desktop.run(f"document.querySelector('{mark(number)}').dispatchEvent(new PointerEvent('pointerenter'))")
     text = desktop.run("document.querySelector('.tip').innerText")
-    for part in ("partial-ot", "alpha 0.4", "mix 0.25 : 0.75", f"{100 * point.score:.2f} %", f"{point.effective:,}"):
+    for part in ("partial-ot", "alpha 0.4", "mix 0.25 : 0.75", f"{100 * point.score:.2f} %", f"{point.parameters:,}"):
         assert part in text
     desktop.run(f"document.querySelector('{mark(number)}').dispatchEvent(new PointerEvent('pointerleave'))")
     assert desktop.run("document.querySelector('.tip').hidden") is True
@@ -91,7 +91,7 @@ def test_the_mouse_shows_and_selects(desktop: Tab, two: pf.Frontier) -> None:
     assert desktop.run("document.querySelector('.tip')?.hidden") is False
     desktop.click(mark(number))
     found = chosen(desktop)
-    assert two.points[found].effective == two.points[number].effective
+    assert two.points[found].parameters == two.points[number].parameters
     assert desktop.complaints == []
 
 

@@ -19,6 +19,8 @@ from ..surgery.support import parameter_supports
 from .layer import BlockLayer, Group, row_groups
 from .layers import BLOCK_FORMS
 
+FILLED = "it is not zero outside its blocks"
+
 
 class Fused(Protocol):
     """What the block form needs from a fusion."""
@@ -135,7 +137,7 @@ def _candidate(layer: nn.Linear | _ConvNd, groups: Sequence[Group]) -> Candidate
         return Candidate(layer, None, Verdict(False, "some of its channels read nothing", size, kept))
     block = BLOCK_FORMS[type(layer)](layer, groups)
     if not weight.is_meta and not block.holds(weight):
-        return Candidate(layer, None, Verdict(False, "it is not zero outside its blocks", size, kept))
+        return Candidate(layer, None, Verdict(False, FILLED, size, kept))
     return Candidate(layer, block, Verdict(True, "it has zero blocks", size, kept))
 
 

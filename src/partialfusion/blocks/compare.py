@@ -13,9 +13,9 @@ from torch import nn
 from ..core.inputs import Inputs
 from ..core.modules import at_rest
 from ..core.text import table
+from ..core.timing import interleaved_times, medians
 from .candidates import Fused
 from .convert import block_report, to_blocks
-from .timing import interleaved_times, medians
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from ..core.inputs import Inputs, run
 from ..core.modules import first_line, named_tensors
+from ..core.text import shorten
 from ..errors import DataError, OptionError
 from ..fusing.validation import check_result
 from ..surgery.config import accept, refuse
 from ..surgery.elastic import bisect_failures
 from ..surgery.verify import close
-from .candidates import Candidate, Fused, Report, Verdict, find_candidates
+from .candidates import FILLED, Candidate, Fused, Report, Verdict, find_candidates
 from .layer import BlockLayer
 from .timing import TimedLayer
 
@@ -37,6 +38,8 @@ def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks
     A layer stays dense if there is nothing to save, or if replacing it would not be safe: its weight is shared or
     computed, it has hooks, it is a grouped convolution or a part of nn.MultiheadAttention; or, which only example
     inputs can show, the model's code does not call it as a module, or computes something else with the block form.
+    Layers whose zero blocks hold numbers, from refitting with `zeros="free"` or from training, stay dense with a
+    warning.
 
     Args:
         result: what `fuse` returned; its model is not changed.
@@ -53,6 +56,13 @@ def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks
     model = result.model
     candidates = find_candidates(result)
     verdicts = {path: c.verdict for path, c in candidates.items()}
+    full = [path for path, verdict in verdicts.items() if verdict.reason == FILLED]
+    if full:
+        log.warning(
+            "%s stay dense: their zero blocks hold numbers; for blocks, refit with zeros='kept' and train with "
+            "freeze_zeros",
+            shorten(full),
+        )
     on_meta = any(t.is_meta for t in named_tensors(model).values())
     if example_inputs is not None and not on_meta:
         verdicts.update(_tried(model, candidates, Inputs.of(example_inputs), timed=mode == "auto"))

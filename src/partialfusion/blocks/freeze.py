@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,13 +20,15 @@ from ..blueprint import Space
 from ..core.modules import named_tensors
 from ..core.text import shorten
 from ..errors import MismatchError, OptionError
-from ..io.header import Stored
+from ..io.header import Stored, filled_by_refit
 from ..kernels import Plan
 from ..surgery import AppliedPlan
 from ..surgery.support import ParameterSupport, parameter_supports, zero_mask
 
 if TYPE_CHECKING:
     from ..fusing.result import Fusion
+
+log = logging.getLogger(__name__)
 
 
 def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Fusion | Stored | None = None) -> FrozenZeros:
@@ -40,6 +44,9 @@ def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Fusion | Stored | None 
     another device or precision. Hooks belong to the parameter objects, so a deep copy, a model loaded from a file and
     parameters that were replaced (`load_state_dict(assign=True)`) are not frozen: freeze those again.
 
+    Parameters whose zero blocks refitting has filled (`zeros="free"`) have none to freeze: they train as a whole, and a
+    warning names them.
+
     Args:
         model: the fused model, a copy of it, or a model with its shapes and weights; or the result of the fusion,
             which includes the plan.
@@ -49,13 +56,28 @@ def freeze_zeros(model: nn.Module | Fusion, plan: Plan | Fusion | Stored | None 
         A handle: `remove()` lets the zeros change again. As a context manager it removes itself at the end.
     """
     if not isinstance(model, nn.Module):
-        plan, model = model.plan, model.model
+        plan, model = model, model.model
     model = _unwrapped(model)
     parameters = dict(model.named_parameters())
     masks = _stored_zeros(parameters, plan) if isinstance(plan, Stored) else _planned_zeros(model, parameters, plan)
+    if _were_filled(plan):
+        full = [name for name, mask in masks.items() if _numbers(parameters[name], mask)]
+        masks = {name: mask for name, mask in masks.items() if name not in full}
+        log.warning(
+            "refitting filled zero blocks%s: there is nothing to freeze in them; zeros='kept' leaves them at zero",
+            f" of {shorten(full)}" if full else "",
+        )
     for name, mask in masks.items():
         _check_zero(name, parameters[name], mask)
     return FrozenZeros([(parameters[name], mask) for name, mask in masks.items()])
+
+
+def _were_filled(given: Plan | Fusion | Stored | None) -> bool:
+    """Whether refitting was free to fill the zero blocks, as far as what was given can tell."""
+    recipe = getattr(given, "recipe", None)
+    if recipe is None:
+        return False
+    return filled_by_refit(recipe if isinstance(recipe, Mapping) else asdict(recipe))
 
 
 def _planned_zeros(
@@ -119,14 +141,18 @@ def _check_names(model: nn.Module, layout: Mapping[str, Space]) -> None:
         )
 
 
+def _numbers(parameter: Tensor, mask: Tensor) -> int:
+    """How many entries under a mask are not zero."""
+    return 0 if parameter.is_meta else int((parameter.detach() != 0).logical_and(mask.to(parameter.device)).sum())
+
+
 def _check_zero(name: str, parameter: Tensor, mask: Tensor) -> None:
-    if parameter.is_meta:
-        return
-    wrong = int((parameter.detach() != 0).logical_and(mask.to(parameter.device)).sum())
+    wrong = _numbers(parameter, mask)
     if wrong:
         raise MismatchError(
             f"{name} {tuple(parameter.shape)} holds {wrong} numbers where the plan leaves zeros: the plan is of "
-            "another fusion, or the model was trained without freeze_zeros; freeze it before training"
+            "another fusion, or the model was trained without freeze_zeros; freeze it before training, and pass the "
+            "result instead of its plan where refitting filled the zero blocks"
         )
 
 

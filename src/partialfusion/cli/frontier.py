@@ -58,6 +58,14 @@ def frontier(
             metavar="A,B,…", help="Shares of the models, summing to one. Repeat for several mixes. Default: equal."
         ),
     ] = None,
+    size: Annotated[
+        str,
+        typer.Option(
+            metavar="dense|effective",
+            help="What the size of a network is: the parameters of the module, or those outside its zero blocks, as "
+            "blocks and files hold them.",
+        ),
+    ] = "dense",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
     align: opt.Align = "fixed-point",
@@ -66,6 +74,7 @@ def frontier(
     norm: opt.Norm = "auto",
     refit: opt.Refit = False,
     ridge: opt.Ridge = None,
+    zeros: opt.Zeros = "auto",
     convention: opt.Convention = "value",
     names: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="Names of the models. Default: model A, model B, …")
@@ -87,11 +96,13 @@ def frontier(
     options = {
         "methods": parse_names("--methods", methods),
         "mixes": None if mixes is None else [_mix(mix) for mix in mixes],
+        "size": size,
         "features": features,
         "site": site,
         "align": align,
         "norm": norm,
         "refit": parse_refit(refit, ridge),
+        "zeros": zeros,
         "convention": convention,
         "output": parse_output(output),
         "names": parse_names("--names", names),

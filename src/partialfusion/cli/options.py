@@ -76,8 +76,9 @@ Budget = Annotated[
     str | None,
     typer.Option(
         metavar="NUMBER|NAME=NUMBER,…",
-        help="How large the result may be; each space gets the width that suits it. 1.3 means 1.3 times the (last) "
-        "model's parameters; params, flops and channels can be bounded by name. Whole numbers above 64 are counts.",
+        help="How large the result may be; each space gets the width that suits it. 1.3 means a model with 1.3 times "
+        "the (last) model's parameters. By name: dense (the same), params (effective, without zero blocks), flops, "
+        "latency (measured here) and channels. Whole numbers above 64 are counts.",
     ),
 ]
 Mix = Annotated[
@@ -109,7 +110,12 @@ Evaluate = Annotated[
 Features = Annotated[str, typer.Option(help="What channels are compared by: auto, weights, activations or both.")]
 Site = Annotated[str, typer.Option(help="Compare values before or after the activation function: auto, pre or post.")]
 Align = Annotated[str, typer.Option(help="How spaces are aligned: fixed-point or greedy.")]
-Norm = Annotated[str, typer.Option(help="How batch-norm statistics are found: auto, recalibrate or analytic.")]
+Norm = Annotated[
+    str,
+    typer.Option(
+        help="Statistics of batch norms, and of channels without a norm: auto, recalibrate, analytic or repair."
+    ),
+]
 Convention = Annotated[str, typer.Option(help="Convention of the kernel pairs: value, or mass (the paper's).")]
 Data = Annotated[
     Path | None,
@@ -128,6 +134,14 @@ NeededData = Annotated[
 Batch = Annotated[int, typer.Option("--batch", "--batch-size", min=1, help="Samples per batch.")]
 Refit = Annotated[
     bool, typer.Option("--refit", help="Then fit the layers of the result to the models on the data, without labels.")
+]
+Zeros = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|free|kept",
+        help="What refitting may do with the zero blocks between the models: fill them (free) or not (kept), for "
+        "blocks and small files. auto: free, but kept where a budget bounds params.",
+    ),
 ]
 Ridge = Annotated[
     float | None,

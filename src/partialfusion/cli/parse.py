@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FILES = (".safetensors", ".pt", ".onnx", ".html", ".htm", ".csv", ".json")  # what names of files end in
-BOUNDS = ("params", "flops", "channels")  # what a budget can limit
+BOUNDS = ("dense", "params", "flops", "latency", "channels")  # what a budget can limit, a plain number the first
 
 
 def factory_per_model(first: str, further: Sequence[str], models: int) -> list[str]:
@@ -78,13 +78,13 @@ def parse_mix(given: str | None, evaluate: str | None) -> list[float] | Literal[
 
 
 def parse_budget(given: str | None) -> dict[str, float | int] | None:
-    """Bounds by name, from a string such as 1.3, which bounds the parameters, or params=1.3,flops=1.5."""
+    """Bounds by name, from a string such as 1.3, which bounds the dense parameters, or params=1.3,flops=1.5."""
     if given is None:
         return None
     bounds: dict[str, float | int] = {}
     for part in given.split(","):
         name, equals, number = part.rpartition("=")
-        name = name.strip() if equals else "params"
+        name = name.strip() if equals else BOUNDS[0]
         if name not in BOUNDS:
             raise OptionError(f"--budget {given}: {name!r} cannot be bounded, only {', '.join(BOUNDS)} can")
         if name in bounds:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+from ..core.literals import Zeros
 from . import options as opt
 from .data import load_data
 from .output import show_fusion
@@ -37,6 +38,7 @@ def refit(
     output: opt.Output = None,
     batch: opt.Batch = 64,
     ridge: opt.Ridge = None,
+    zeros: opt.Zeros = "auto",
     check: opt.Check = True,
     dtype: opt.Dtype = None,
     seed: opt.Seed = 0,
@@ -61,7 +63,9 @@ def refit(
         models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, sources, strict=True)]
         report("tracing", 0.0)
         result = restore(fused, models, tensors, output=parse_output(output), check=check)
-        result = api.refit(result, batches, ridge=RIDGE if ridge is None else ridge, progress=report)
+        result = api.refit(
+            result, batches, ridge=RIDGE if ridge is None else ridge, zeros=cast(Zeros, zeros), progress=report
+        )
         report("writing", 1.0)
         save_fusion(result, out, dtype=narrow)
     show_fusion(result, specs[-1], out, as_json=as_json, quiet=quiet)

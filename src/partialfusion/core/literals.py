@@ -11,8 +11,12 @@ Features = Literal["auto", "weights", "activations", "both"]
 # Before the activation function (what is computed), after it (what is read), or what suits the space.
 Site = Literal["pre", "post", "auto"]
 Align = Literal["fixed-point", "greedy"]
-NormRule = Literal["auto", "recalibrate", "analytic"]
+NormRule = Literal["auto", "recalibrate", "analytic", "repair"]
 Convention = Literal["value", "mass"]
+# What refitting may do with the blocks of a weight that a fusion leaves at zero.
+Zeros = Literal["auto", "free", "kept"]
+# What the size of a network is: the parameters of the module, or those outside its zero blocks.
+Size = Literal["dense", "effective"]
 Solver = Literal["exchange", "ward", "stochastic-ward", "lloyd"]
 Importance = Literal["incoming", "outgoing", "activation"]
 Alpha = float | Mapping[str, float]

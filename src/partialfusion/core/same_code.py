@@ -42,7 +42,8 @@ def _same(a: Any, b: Any, seen: dict[tuple[int, int], bool]) -> bool:
         return _same((a.func, a.args, a.keywords), (b.func, b.args, b.keywords), seen)
     if isinstance(a, MethodType):
         return a.__func__ is b.__func__ and _same(a.__self__, b.__self__, seen)
-    return type(a).__eq__ is not object.__eq__ and (a == b) is True
+    own: object = type(a).__eq__
+    return own is not object.__eq__ and (a == b) is True
 
 
 def _same_modules(a: nn.Module, b: nn.Module, seen: dict[tuple[int, int], bool]) -> bool:

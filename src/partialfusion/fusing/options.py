@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from ..core.literals import Alpha, Convention, Keep, MethodName, Site
+from ..core.literals import Alpha, Convention, Keep, MethodName, Site, Zeros
 from ..errors import DataError, OptionError
 from ..surgery import RIDGE
 from .methods import Cluster, Magnitude, PruningMethod, Zip
@@ -26,7 +26,7 @@ class Recipe:
     """The options a result is made with; nothing is "auto" any more but the site, which then suits each space.
 
     `alpha` is for fusions and `keep` for prunings of one model; the other is None. `refit` is the strength of the
-    ridge, 0 where nothing was refitted.
+    ridge, 0 where nothing was refitted. `zeros` is what refitting may do with the zero blocks: "free" or "kept".
     """
 
     method: str
@@ -41,6 +41,7 @@ class Recipe:
     seed: int
     pruning: PruningMethod | None = None
     refit: float = 0.0
+    zeros: Literal["free", "kept"] = "kept"
 
     @property
     def partial(self) -> bool:
@@ -65,9 +66,15 @@ def resolve(
     mix: tuple[float, ...],
     seed: int,
     refit: bool | float,
+    zeros: Zeros = "auto",
     has_data: bool,
+    effective: bool = False,
 ) -> Recipe:
-    """The recipe that a user's options mean, with or without data."""
+    """The recipe that a user's options mean.
+
+    Beside the options themselves, whether there is data, and whether a budget bounds the effective parameters: these
+    grow where refitting fills zero blocks.
+    """
     known = tuple(PRUNING) if keep is not None else (*COUPLING, *PRUNING)
     if isinstance(method, str):
         _known("method", method, known)
@@ -82,7 +89,8 @@ def resolve(
     if features == "auto" and pruning is not None and has_data:
         features = pruning.prefers.features
     features = _with_data("features", features, ("activations", "both"), "weights", has_data)
-    norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
+    if norm != "repair":  # from data or from weights
+        norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
     if pruning is not None and pruning.needs_data and not has_data:
         raise DataError(f"{pruning} needs data: pass data=… (batches of inputs)")
     if refit is not False and not has_data:
@@ -91,7 +99,14 @@ def resolve(
         alpha = 0.0 if name in COUPLING and name != "partial-ot" else DEFAULT_ALPHA
     if site == "auto":
         site = "pre" if pruning is None else pruning.prefers.site
-    return Recipe(name, features, site, align, norm, convention, alpha, keep, mix, seed, pruning, ridge_of(refit))
+    filling = zeros_of(zeros, "kept" if effective else "free")
+    if filling == "free" and effective:
+        raise OptionError(
+            "zeros='free' and a budget of effective parameters exclude each other: refitting would fill the zero "
+            "blocks that the budget does not count; use Budget(dense=…), or zeros='kept'"
+        )
+    ridge = ridge_of(refit)
+    return Recipe(name, features, site, align, norm, convention, alpha, keep, mix, seed, pruning, ridge, filling)
 
 
 def ridge_of(refit: bool | float) -> float:
@@ -101,6 +116,12 @@ def ridge_of(refit: bool | float) -> float:
     if not isinstance(refit, (int, float)) or not (math.isfinite(refit) and refit > 0):
         raise OptionError(f"refit={refit!r} must be True, False, or the strength of the ridge, a number above 0")
     return float(refit)
+
+
+def zeros_of(zeros: Zeros, auto: Literal["free", "kept"]) -> Literal["free", "kept"]:
+    """What refitting may do with zero blocks: what the user says, or what suits the result."""
+    _known("zeros", zeros, ("auto", "free", "kept"))
+    return auto if zeros == "auto" else zeros
 
 
 def _own_method(method: Any, known: Sequence[str]) -> PruningMethod:

@@ -7,32 +7,42 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import nn
 
 from ..blueprint import Blueprint, trace_labels
 from ..core.batches import Batches
-from ..core.inputs import Inputs, run
+from ..core.inputs import Inputs
 from ..core.literals import Mix
 from ..core.modules import canonical_names, named_tensors
 from ..core.plain import holding, plain
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
-from ..errors import VerificationError
 from ..features import Need
 from ..kernels import PlanTemplate
-from ..surgery import ResizeError, SurgeryResult, analytic, apply, count, recalibrate, refit_model, verify
+from ..surgery import (
+    ResizeError,
+    SurgeryResult,
+    analytic,
+    apply,
+    count,
+    refit_model,
+    set_statistics,
+    verify,
+)
 from ..surgery.config import follow_config, refuse
-from ..surgery.verify import close, deviation
 from .align import Aligner
-from .budget import Budget, allocator
+from .budget import Allocator, Budget, BudgetError, allocator
 from .options import Recipe
 from .pruning import UnionPruner
-from .result import Fusion
+from .result import Fusion, Latency
+from .shortfall import shortfall_of
 from .sources import Sources
 from .validation import check_alpha, check_keep, check_tensors
 
 log = logging.getLogger(__name__)
+
+ATTEMPTS = 5  # results that are timed for a bound on latency
+NEAR = 0.95  # of the bound: near enough
 
 
 def traced(model: nn.Module, inputs: Inputs, *, check: bool, seed: int, untie: bool = True) -> Blueprint:
@@ -73,14 +83,26 @@ class Reduced:
     Attributes:
         fusion: the result for the recipe's shares.
         template: what is matched with what.
+        recipe: the options, with the sizes that a budget gave.
         sizes: elastic space → isolated fraction, or for one model the fraction that is kept.
         exact: whether norm statistics are left alone where nothing is reduced.
     """
 
     fusion: Fusion
     template: PlanTemplate
+    recipe: Recipe
     sizes: Mapping[str, float]
     exact: bool
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """What is matched with what at the sizes of a recipe, and the latency of the result where that is bounded."""
+
+    recipe: Recipe
+    sizes: dict[str, float]
+    template: PlanTemplate
+    latency: Latency | None = None
 
 
 @dataclass
@@ -134,23 +156,33 @@ class Pipeline:
             budget: bounds on the result, instead of the recipe's sizes.
             exact: leave norm statistics alone where nothing is reduced.
         """
+        if exact and self._fades:
+            recipe = replace(recipe, norm="repair")
         if recipe.needs_equal_widths:
             self.sources.require_equal_widths(recipe.method)
         self.sources.needs |= needs_of(recipe, len(self.models))
         if budget is None:
             sizes = self._sizes(recipe)
-            template = self._template(recipe, sizes)
+            sized = _Sized(recipe, sizes, self._template(recipe, sizes))
         else:
-            recipe, sizes, template = self._within(budget, recipe)
+            sized = self._affordable(budget, recipe)
+        recipe = sized.recipe
         self._warn_of_unseen(recipe)
-        result, template = self._operate(template, recipe)
-        sizes = {space: sizes[space] for space in self.sources.names("elastic")}
-        return Reduced(self._finished(result, recipe, sizes, exact=exact), template, sizes, exact)
+        result, template = self._operate(sized.template, recipe)
+        sizes = {space: sized.sizes[space] for space in self.sources.names("elastic")}
+        fusion = replace(self._finished(result, recipe, sizes, exact=exact), latency=sized.latency)
+        return Reduced(fusion, template, recipe, sizes, exact)
+
+    @property
+    def _fades(self) -> bool:
+        """Whether no norm keeps fused channels from fading, and there is data to repair them with."""
+        return self.batches is not None and not self.blueprint.norms and not self.blueprint.norm_layers
 
     def remix(self, reduced: Reduced, mix: Mix) -> Fusion:
         """The result for other shares of the models; what is matched stays."""
         result = apply(self.models, self.sources.blueprints, reduced.template.plan(mix), self.inputs)
-        return self._finished(result, replace(reduced.fusion.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
+        fusion = self._finished(result, replace(reduced.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
+        return replace(fusion, latency=reduced.fusion.latency)
 
     def aligner(self, recipe: Recipe) -> Aligner:
         """The aligner of a recipe, shared by all that differ in sizes and shares only."""
@@ -188,17 +220,49 @@ class Pipeline:
             targets[space] = step * (kept if recipe.keep is not None else last + sum(round(size * n) for n in others))
         return pruner.template(targets, recipe, self.progress)
 
-    def _within(self, budget: Budget, recipe: Recipe) -> tuple[Recipe, dict[str, float], PlanTemplate]:
-        """Sizes and matching within a budget: aim lower while the plan comes out larger than predicted."""
+    def _affordable(self, budget: Budget, recipe: Recipe) -> _Sized:
+        """Sizes and matching within a budget; spaces that cannot take the widths that are timed keep theirs."""
+        while True:
+            try:
+                return self._within(budget, recipe)
+            except ResizeError as error:
+                self._demote(error, recipe.seed)
+
+    def _within(self, budget: Budget, recipe: Recipe) -> _Sized:
+        """Sizes and matching within a budget. Latency is measured, and the aim corrected until the bound is met."""
         self.progress("allocating the budget", 0.0)
         found = allocator(self.sources, self.aligner(recipe), self._pruner(recipe), recipe, budget)
+        sized, found = self._counted(found, recipe)
+        if found.stopwatch is None or budget.latency is None:
+            return sized
+        tried: list[tuple[Latency, _Sized]] = []
+        while len(tried) < ATTEMPTS and all(sized.sizes != earlier.sizes for _, earlier in tried):
+            self.progress("measuring the latency", len(tried) / ATTEMPTS)
+            plan = sized.template.plan(recipe.mix)
+            result = apply(self.models, self.sources.blueprints, plan, self.inputs)
+            latency = Latency(found.stopwatch.ratio(result.model), budget.latency)
+            tried.append((latency, replace(sized, latency=latency)))
+            if latency.holds and latency.ratio >= NEAR * latency.bound:
+                break
+            found = found.measured(plan, latency.ratio)
+            try:
+                sized, found = self._counted(found, recipe)
+            except BudgetError:  # the smallest result is too slow
+                break
+        latency, best = min(tried, key=lambda attempt: attempt[0].rank)
+        if not latency.holds:
+            log.warning("%s", latency)
+        return best
+
+    def _counted(self, found: Allocator, recipe: Recipe) -> tuple[_Sized, Allocator]:
+        """Sizes and matching within all that can be counted: aim lower while a plan is larger than predicted."""
         while True:
             sized = found.recipe(recipe)
             sizes = self._sizes(sized)
             template = self._template(sized, sizes)
             plan = template.plan(recipe.mix)
             if found.holds(plan):
-                return sized, sizes, template
+                return _Sized(sized, sizes, template), found
             found = found.tighter(plan)
 
     def _operate(self, template: PlanTemplate, recipe: Recipe) -> tuple[SurgeryResult, PlanTemplate]:
@@ -244,21 +308,20 @@ class Pipeline:
     def _finished(self, result: SurgeryResult, recipe: Recipe, sizes: Mapping[str, float], *, exact: bool) -> Fusion:
         """The result, with its norm statistics set and refitted where that was asked for."""
         blueprints, batches = self.sources.blueprints, self.batches
-        last = blueprints[-1]
         whole = all(size == 1.0 for size in sizes.values()) if sizes else recipe.alpha == 1.0
         shortfall = ""
-        if recipe.norm == "recalibrate" and last.norms and batches is not None and not (whole and exact):
-            self.progress("measuring norm statistics", 1.0)
-            recalibrate(result.model, last, batches)
-        else:
+        if whole and (exact or recipe.norm != "recalibrate" or not self.blueprint.norms):
             analytic(result, self.models, blueprints)
-            if whole and (self.check or recipe.refit):
-                shortfall = self._missed(result.model, recipe.mix)
+            if self.check or recipe.refit:
+                shortfall = shortfall_of(result.model, self.models, self.sources.blueprint, self.inputs, recipe.mix)
+        else:
+            set_statistics(result, self.models, blueprints, recipe.norm, batches, self.progress)
+        refits = bool(recipe.refit) and batches is not None and not (whole and not shortfall)
         fusion = Fusion(
             result.model,
             result.plan,
             tuple(blueprints),
-            recipe,
+            recipe if refits else replace(recipe, refit=0.0),
             count(result, self.models[-1]),
             tuple(self.models),
             self.inputs.signature,
@@ -266,38 +329,13 @@ class Pipeline:
             shortfall=shortfall,
             changes=self._changes,
         )
-        if recipe.refit and batches is not None and not (whole and not shortfall):
-            refit_result(fusion, result.model, batches, recipe.refit, self.progress)
+        if refits and batches is not None:
+            refit_result(fusion, result.model, batches, recipe, self.progress)
+            fusion = replace(fusion, count=count(result, self.models[-1]))
         follow_config(result.model, self.models[-1], self.inputs)
         if self._changes:
             refuse(result.model, "; ".join(self._changes))
         return fusion
-
-    def _missed(self, result: nn.Module, mix: Mix) -> str:
-        """By how much a result in which everything is kept apart misses the mix of the outputs, and why; an empty text
-        where it does not."""
-        blueprint = self.sources.blueprint
-        if any(t.is_meta for t in named_tensors(result).values()):
-            return ""
-        outputs = [run(m, self.inputs) for m in self.models]
-        gap = 0.0
-        for found, *parts in zip(run(result, self.inputs), *outputs, strict=True):
-            expected = torch.stack([w * o.to(found.device) for w, o in zip(mix, parts, strict=True)]).sum(0)
-            if found.is_floating_point() and not close([found], [expected]):
-                gap = max(gap, deviation(found, expected))
-        if not gap:
-            return ""
-        why = [f"only averaged: {shorten(blueprint.averaged)}"] if blueprint.averaged else []
-        if blueprint.nonlinear_after:
-            why.append(f"the models are mixed before {', '.join(blueprint.nonlinear_after)}")
-        if not why:
-            raise VerificationError(
-                "the result at alpha=1 is not the mix of the models' outputs; please report the network that shows this"
-            )
-        missed = "the ensemble" if len(self.models) > 1 else "the model"
-        text = f"with everything kept apart, the result is not {missed}: its outputs differ by {gap:.1g} of the largest"
-        log.warning("%s (%s)", text, "; ".join(why))
-        return f"{text} ({'; '.join(why)})"
 
 
 def _changes(given: nn.Module, held: nn.Module) -> tuple[str, ...]:
@@ -316,13 +354,23 @@ def _matching_options(recipe: Recipe) -> object:
     return *chosen, id(recipe.pruning)
 
 
-def refit_result(result: Fusion, model: nn.Module, batches: Batches, ridge: float, progress: ProgressCallback) -> None:
-    """Fit a model, of the result's shapes and numbers, in place."""
+def refit_result(
+    result: Fusion, model: nn.Module, batches: Batches, recipe: Recipe, progress: ProgressCallback
+) -> None:
+    """Fit a model, of the result's shapes and numbers, in place, as the recipe says."""
 
     def report(layer: str, done: int, total: int) -> None:
         progress(f"refitting {layer}", done / total)
 
     progress("refitting", 0.0)
     refit_model(
-        model, result.layout, result.sources, result.blueprints, result.plan, batches, ridge=ridge, on_progress=report
+        model,
+        result.layout,
+        result.sources,
+        result.blueprints,
+        result.plan,
+        batches,
+        ridge=recipe.refit,
+        zeros=recipe.zeros,
+        on_progress=report,
     )

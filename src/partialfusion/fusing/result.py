@@ -16,6 +16,27 @@ from .options import Recipe
 
 
 @dataclass(frozen=True)
+class Latency:
+    """The time of one call of a result with the example inputs, relative to the last model, and its bound."""
+
+    ratio: float
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        return self.ratio <= self.bound
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Smaller is better: what holds before what does not, then what is nearest to the bound."""
+        return not self.holds, abs(self.ratio - self.bound)
+
+    def __str__(self) -> str:
+        kept = "within" if self.holds else "OVER"
+        return f"latency: {self.ratio:.2f}× one model for the example inputs, {kept} the budget of {self.bound:g}"
+
+
+@dataclass(frozen=True)
 class SpaceSummary:
     """One space of a result.
 
@@ -54,6 +75,7 @@ class Summary:
     shortfall: str = ""
     changes: tuple[str, ...] = ()
     unused: str = ""
+    latency: Latency | None = None
 
     def __repr__(self) -> str:
         return str(self)
@@ -61,13 +83,12 @@ class Summary:
     def __str__(self) -> str:
         columns = _columns(self.recipe)
         rows = [[show(s) for show in columns.values()] for s in self.spaces]
-        count = self.count
         return "\n".join(
             [
                 table(tuple(columns), rows, align="<<" + ">" * (len(columns) - 2)),
                 self._how(),
-                f"parameters: {count.effective:,} effective of {count.dense:,} dense, {count.ratio:.2f}× one model "
-                f"({count.single:,})",
+                str(self.count),
+                *([] if self.latency is None else [str(self.latency)]),
                 *self._notes(),
             ]
         )
@@ -82,13 +103,18 @@ class Summary:
 
     def _how(self) -> str:
         recipe = self.recipe
-        refitted = f"; refitted with ridge {recipe.refit:g}" if recipe.refit else ""
+        refitted = f"; refitted with ridge {recipe.refit:g}{self._zeros()}" if recipe.refit else ""
         if recipe.pruning is None:
             state = "converged" if self.converged else "NOT converged"
             how = f"{recipe.align}: {state} after {self.sweeps} sweep{'s' * (self.sweeps != 1)}"
             return f"{recipe.method}, {recipe.features} features, {how}, cost {self.cost:.4g}{refitted}"
         state = "" if self.converged else "; interrupted, the best found until then"
         return f"{recipe.pruning}, {recipe.features} features, cost {self.cost:.4g}{state}{refitted}"
+
+    def _zeros(self) -> str:
+        """What refitting did with the zero blocks, where there were any."""
+        apart = len(self.recipe.mix) > 1 and any(any(s.isolated) for s in self.spaces)
+        return f", zero blocks {'filled' if self.recipe.zeros == 'free' else 'kept'}" if apart else ""
 
 
 def _columns(recipe: Recipe) -> dict[str, Callable[[SpaceSummary], object]]:
@@ -124,6 +150,7 @@ class Fusion:
         shortfall: by how much the result misses the ensemble where everything is kept apart, and why; empty where it is
             the ensemble, or where something is fused.
         changes: how the result's modules differ from the last source's other than by their widths.
+        latency: the time of one call as it was measured, where a budget bounds it.
     """
 
     model: nn.Module
@@ -137,6 +164,7 @@ class Fusion:
     unseen: tuple[str, ...] = ()
     shortfall: str = ""
     changes: tuple[str, ...] = ()
+    latency: Latency | None = None
 
     @property
     def layout(self) -> Mapping[str, Space]:
@@ -182,6 +210,7 @@ class Fusion:
             self.shortfall,
             self.changes,
             shorten([name for name, _ in self.sources[-1].named_parameters() if name not in self.blueprint.used]),
+            self.latency,
         )
 
     def _averaged(self) -> str:

@@ -171,6 +171,11 @@ def _norms(record: Mapping[str, Mapping[str, Any]], packings: Mapping[str, Packi
     return found
 
 
+def filled_by_refit(recipe: Mapping[str, Any]) -> bool:
+    """Whether, by the options of a fusion, refitting was free to fill its zero blocks."""
+    return bool(recipe.get("refit")) and recipe.get("zeros") == "free"
+
+
 def inside(path: str, name: str) -> str:
     """The name of a tensor of the module at a path."""
     return f"{path}.{name}" if path else name

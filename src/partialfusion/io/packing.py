@@ -99,15 +99,18 @@ def plan_packings(
     return packings
 
 
-def packed(packings: Mapping[str, Packing], tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Packing, Tensor]]:
+def packed(
+    packings: Mapping[str, Packing], tensors: Mapping[str, Tensor], *, expected: bool = False
+) -> Iterator[tuple[str, Packing, Tensor]]:
     """For every tensor of a fused model its name, how it is stored, and what is stored of it.
 
-    A tensor is stored whole if it has no zero blocks, or if they hold numbers by now (it was trained without a mask,
-    or edited): what is saved is what is loaded, except for the sign of zeros in zero blocks.
+    A tensor is stored whole if it has no zero blocks, or if they hold numbers by now (it was refitted with free zeros,
+    trained without a mask, or edited): what is saved is what is loaded, except for the sign of zeros in zero blocks.
 
     Args:
         packings: name → how the tensor may be stored.
         tensors: name → parameter or buffer of the fused model.
+        expected: whether zero blocks are known to hold numbers; if not, a warning names the tensors where they do.
     """
     filled = []
     for name, tensor in tensors.items():
@@ -119,7 +122,7 @@ def packed(packings: Mapping[str, Packing], tensors: Mapping[str, Tensor]) -> It
                 continue
             filled.append(name)
         yield name, replace(how, support=()), tensor
-    if filled:
+    if filled and not expected:
         log.warning("%s hold numbers where a fusion leaves zeros: stored whole", shorten(filled))
 
 

@@ -31,7 +31,7 @@ from ..surgery.views import place_views, view_layers
 from .digest import Digest, digest, state_digest
 from .files import DTYPES, SUFFIX, StrPath, check_target, existing, reading, replacing, write_tensors
 from .fit import check_kind, check_memory, differences
-from .header import VIEWS, Integers, Source, Stored, damaged, from_metadata, inside, to_metadata
+from .header import VIEWS, Integers, Source, Stored, damaged, filled_by_refit, from_metadata, inside, to_metadata
 from .packing import Packing, packed, plan_packings
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> 
     smaller models the header of some kilobytes counts too.
 
     Args:
-        result: what `fuse` or `prune` returned; its model may have been trained since. Parameters whose zero blocks
-            hold numbers by now are stored whole.
+        result: what `fuse`, `prune` or `refit` returned; its model may have been trained since. Parameters whose
+            zero blocks hold numbers, from refitting with zeros="free" or from training, are stored whole.
         path: the file to write; its name ends in .safetensors.
         dtype: the precision for parameters that are wider: torch.float16, torch.bfloat16 or torch.float32. Buffers,
             such as the statistics of batch norms, keep theirs: they are small, and sensitive.
@@ -129,7 +129,7 @@ def _write(
     used: dict[str, Packing] = {}
     contents: dict[str, Tensor] = {}
     with torch.no_grad():
-        for name, how, content in packed(packings, tensors):
+        for name, how, content in packed(packings, tensors, expected=filled_by_refit(recipe)):
             used[name] = how
             contents[name] = narrowed(
                 name, content.detach(), dtype if isinstance(tensors[name], nn.Parameter) else None

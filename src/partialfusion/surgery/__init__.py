@@ -4,6 +4,7 @@ from .apply import AppliedPlan, ResizeError, SurgeryResult, apply, matching_spac
 from .count import Count, count
 from .norm import analytic, recalibrate
 from .refit import RIDGE, refit_model
+from .statistics import set_statistics
 from .verify import verify
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "matching_spaces",
     "recalibrate",
     "refit_model",
+    "set_statistics",
     "verify",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,10 +88,12 @@ def analytic(result: SurgeryResult, models: Sequence[nn.Module], blueprints: Seq
     with torch.no_grad():
         for norm in blueprints[-1].norms:
             for space, _ in blueprints[-1].axes.get(norm.var, {}).get(0, ()):
-                rows = [_directions(source, norm, space, plan, m) for m, source in enumerate(sources)]
+                found = [directions(source, norm.sources, space, plan, m) for m, source in enumerate(sources)]
+                units = [None if rows is None else rows[0] for rows in found]
                 stds = [_deviations(source, norm, space) for source in sources]
                 places, target = result.layout[space.name].index(norm.var, 0), targets[norm.var]
-                target[torch.from_numpy(places).to(target.device)] = _variance(plan, space, stds, rows).to(target)
+                variance = mixed_variance(plan, space, stds, units)
+                target[torch.from_numpy(places).to(target.device)] = variance.to(target)
 
 
 def _deviations(source: TracedModel, norm: Norm, space: Space) -> Tensor:
@@ -101,22 +103,32 @@ def _deviations(source: TracedModel, norm: Norm, space: Space) -> Tensor:
     return variance[torch.from_numpy(index).to(variance.device)].double().sqrt()
 
 
-def _directions(source: TracedModel, norm: Norm, space: Space, plan: Plan, m: int) -> Tensor | None:
-    """(units × d) unit vectors along the weights that compute each unit, in the reference frame."""
+def directions(
+    source: TracedModel, weights: Collection[str], space: Space, plan: Plan, m: int
+) -> tuple[Tensor, Tensor] | None:
+    """(units × d) unit vectors along the weights that compute each unit, in the reference frame, and their lengths."""
     frame = {name: reduction.frames[m] for name, reduction in plan.items()}
     rows = [
         slices(source.mapped(b.parameter, frame, keep=b.axis), b)
         for b in source.blueprint[space.name].bindings
-        if b.parameter in norm.sources and b.role != "reads"
+        if b.parameter in weights and b.role != "reads"
     ]
     if not rows:
         return None
     joined = torch.cat(rows, 1)
-    return joined / joined.norm(dim=1, keepdim=True).clamp_min(torch.finfo(joined.dtype).tiny)
+    lengths = joined.norm(dim=1)
+    return joined / lengths[:, None].clamp_min(torch.finfo(joined.dtype).tiny), lengths
 
 
-def _variance(plan: Plan, space: Space, stds: list[Tensor], rows: list[Tensor | None]) -> Tensor:
-    """(targets × multiplicity) variance of every target channel of a space."""
+def mixed_variance(plan: Plan, space: Space, stds: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Tensor:
+    """(targets × multiplicity) variance of every target channel of a space.
+
+    Args:
+        plan: how source channels enter the targets.
+        space: the space.
+        stds: per model, (units × multiplicity) standard deviations.
+        rows: per model, (units × d) unit vectors whose cosines are the correlations; where they are not known, all one.
+    """
     reduction = plan[space.name]
     starts = np.cumsum([0] + [p.sources for p in reduction.pairs])
     target = np.concatenate([p.target for p in reduction.pairs])
@@ -125,7 +137,7 @@ def _variance(plan: Plan, space: Space, stds: list[Tensor], rows: list[Tensor | 
     entries = len(target)
     inside = coo_array((np.ones(entries), (target, np.arange(entries))), shape=(reduction.width, entries)).tocsr()
     first, second = (inside.T @ inside).nonzero()
-    std = torch.cat(stds)
+    std = torch.cat(list(stds))
     device = std.device
     e, f = (torch.from_numpy(source[i].astype(np.int64)).to(device) for i in (first, second))
     pair_weight = torch.from_numpy(weight[first] * weight[second]).to(device)

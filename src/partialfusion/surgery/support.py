@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ..blueprint import Space
 from ..core.arrays import Bools
@@ -72,6 +74,19 @@ def zero_mask(support: ParameterSupport) -> Bools:
                 fills = fills & table[:, m].reshape([-1 if a == axis else 1 for a in range(len(support))])
         zero = zero & ~fills
     return zero
+
+
+def filled(tensors: Mapping[str, Tensor], supports: Mapping[str, ParameterSupport]) -> list[str]:
+    """The tensors that hold numbers where no model contributes: they have no zero blocks any more."""
+    found = []
+    for name, tensor in tensors.items():
+        support = supports[name]
+        if tensor.is_meta or all(table is None for table in support):
+            continue
+        zero = torch.from_numpy(zero_mask(support)).to(tensor.device)
+        if bool(zero.any()) and bool((tensor.detach() != 0).logical_and_(zero).any()):
+            found.append(name)
+    return found
 
 
 def _sets(table: Bools) -> Counter[int]:

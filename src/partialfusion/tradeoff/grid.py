@@ -132,11 +132,20 @@ def _checked(name: Any, options: Any) -> dict[str, Any]:
 
 def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed: int, has_data: bool) -> MethodConfig:
     defaults: dict[str, Any] = {"method": "partial-ot", "alpha": None, "refit": False}
-    defaults |= {"features": "auto", "site": "auto", "align": "fixed-point", "norm": "auto", "convention": "value"}
+    defaults |= {
+        "zeros": "auto",
+        "features": "auto",
+        "site": "auto",
+        "align": "fixed-point",
+        "norm": "auto",
+        "convention": "value",
+    }
     asked = {key: options.get(key, default) for key, default in defaults.items()}
-    recipe = resolve(keep=None, mix=(), seed=seed, has_data=has_data, **asked)
-    alpha, budget = asked["alpha"], options.get("budget")
+    budget = None if options.get("budget") is None else Budget.of(options["budget"])
+    effective = budget is not None and budget.effective
+    recipe = resolve(keep=None, mix=(), seed=seed, has_data=has_data, effective=effective, **asked)
+    alpha = asked["alpha"]
     if alpha is not None and budget is not None:
         raise OptionError(f"methods[{name!r}]: alpha and budget exclude each other")
     sizes = (None,) if alpha is not None or budget is not None else alphas if recipe.partial else (0.0,)
-    return MethodConfig(name, recipe, None if budget is None else Budget.of(budget), asked["norm"] == "auto", sizes)
+    return MethodConfig(name, recipe, budget, asked["norm"] == "auto", sizes)

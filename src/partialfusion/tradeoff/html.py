@@ -16,11 +16,12 @@ def frontier_page(content: Mapping[str, Any]) -> str:
     """The page of a frontier: a chart, controls, what became of the channels, and a table that needs no script.
 
     Args:
-        content: plain values that JSON can hold. `title`, `metric`, `percent` (scores are fractions), `complete`;
-            `models` (names); `mixes` (each `text` and `shares`); `points` (each `kind`, `method`, `alpha`, `mix` (a
-            number of a mix), `score`, `effective`, `dense`, `ratio`, `seconds`, `features`, `converged`, `pareto`,
-            `error`, `detail` (a number of a detail)); `details` (each `all` and `spaces`, with counts of channels and
-            of histograms); `bins` (ends of the histograms: `costs` by method and space, "" for all, and `similarity`).
+        content: plain values that JSON can hold. `title`, `metric`, `percent` (scores are fractions), `size` (what
+            `parameters` are), `complete`; `models` (names); `mixes` (each `text` and `shares`); `points` (each `kind`,
+            `method`, `alpha`, `mix` (a number of a mix), `score`, `dense`, `effective`, `parameters`, `ratio`,
+            `seconds`, `features`, `converged`, `pareto`, `error`, `detail` (a number of a detail)); `details` (each
+            `all` and `spaces`, with counts of channels and of histograms); `bins` (ends of the histograms: `costs` by
+            method and space, "" for all, and `similarity`).
     """
     parts = {
         "title": html.escape(content["title"]),
@@ -52,9 +53,8 @@ def lead(content: Mapping[str, Any]) -> str:
     fused = [p for p in content["points"] if p["kind"] == "fused" and p["score"] is not None]
     models = [html.escape(name) for name in content["models"]]
     named = f"{', '.join(models[:-1])} and {models[-1]}"
-    return (
-        f"{len(fused)} networks fused from {named}: {html.escape(content['metric'])} against effective parameters, "
-        "those outside zero blocks."
+    return f"{len(fused)} networks fused from {named}: {html.escape(content['metric'])} against {content['size']}, " + (
+        "those of the module." if content["size"] == "parameters" else "those outside zero blocks."
     )
 
 
@@ -91,7 +91,7 @@ def _row(number: int, point: Mapping[str, Any], content: Mapping[str, Any]) -> s
         "" if point["ratio"] is None else f"{point['ratio']:.2f}×",
         "" if point["alpha"] is None else f"{point['alpha']:g}",
         "" if point["mix"] is None else content["mixes"][point["mix"]]["text"],
-        "" if point["effective"] is None else f"{point['effective']:,}",
+        "" if point["parameters"] is None else f"{point['parameters']:,}",
         f"{point['seconds']:.1f}" if point["kind"] == "fused" else "",
         "yes" if point["pareto"] else "",
     )

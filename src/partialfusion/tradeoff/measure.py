@@ -7,14 +7,14 @@ import string
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
 from ..blueprint import Blueprint
 from ..core.batches import Batches
 from ..core.inputs import Inputs, Output
-from ..core.literals import Align, Convention, Features, NormRule, Site
+from ..core.literals import Align, Convention, Features, NormRule, Site, Size, Zeros
 from ..core.modules import first_line
 from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
@@ -44,8 +44,10 @@ def frontier(
     alphas: Sequence[float] = ALPHAS,
     methods: Methods = ("partial-ot",),
     mixes: Sequence[Any] | None = None,
+    size: Size = "dense",
     data: Iterable[Any] | None = None,
     refit: bool | float = False,
+    zeros: Zeros = "auto",
     features: Features = "auto",
     site: Site = "auto",
     align: Align = "fixed-point",
@@ -83,12 +85,15 @@ def frontier(
         methods: methods of `fuse`; or a mapping from names to options of `fuse`, such as {"plain": {}, "refitted":
             {"refit": True}, "wide end": {"alpha": {"layer4*": 0.8}}}. One that says its alpha is measured at that.
         mixes: shares of the models, one per model, or for two models the share of the first. Default: equal shares.
+        size: which parameters are the size: "dense" (the module that `fuse` returns) or "effective" (without the zero
+            blocks: what it holds as blocks and in files; refitting then keeps them unless `zeros` says otherwise).
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         refit: fit every fusion's layers to the models on the data.
+        zeros: whether refitting may fill the zero blocks ("free") or not ("kept"), as for `fuse`.
         features: compare channels by "weights", "activations" or "both", as for `fuse`.
         site: take activations "pre" or "post" the activation function, as for `fuse`.
         align: "fixed-point" or "greedy", as for `fuse`.
-        norm: statistics of batch norms, as for `fuse`.
+        norm: statistics of batch norms, and of channels without a norm, as for `fuse`.
         convention: "value" or "mass", as for `fuse`.
         names: names of the models. Default: model A, model B, …
         metric: what `evaluate` measures, for tables and the page. Default: accuracy for batches, else score.
@@ -101,8 +106,14 @@ def frontier(
     check_models(models)
     inputs = Inputs.of(example_inputs, output)
     batches = Batches.of(data, inputs.signature)
+    if size not in get_args(Size):
+        raise OptionError(f"size={size!r} is not known: choose one of {', '.join(get_args(Size))}")
+    if zeros == "auto" and size == "effective":
+        zeros = "kept"
     shared = {"features": features, "site": site, "align": align, "norm": norm, "convention": convention}
-    configs = method_configs(methods, alphas, shared | {"refit": refit}, seed=seed, has_data=batches is not None)
+    configs = method_configs(
+        methods, alphas, shared | {"refit": refit, "zeros": zeros}, seed=seed, has_data=batches is not None
+    )
     shares = mixes_of(mixes, len(models))
     scorer = Scorer.of(evaluate, inputs.signature, metric)
     called = _names(names, len(models))
@@ -115,9 +126,9 @@ def frontier(
             blueprint = traced(models[-1], inputs, check=check, seed=seed)
         sizes = [alpha for config in configs for alpha in config.alphas if alpha is not None]
         pipeline = Pipeline(models, inputs, blueprint, batches, report, check, needs, sizes)
-        run = _Run(pipeline, scorer, SimilarityReader(pipeline.sources) if details else None)
+        run = _Run(pipeline, scorer, SimilarityReader(pipeline.sources) if details else None, size)
         complete = run.measure(called, shares, list(combinations(configs, shares)))
-    return Frontier(tuple(run.points), called, scorer.name, complete)
+    return Frontier(tuple(run.points), called, scorer.name, complete, size)
 
 
 def _names(names: Sequence[str] | None, models: int) -> tuple[str, ...]:
@@ -138,6 +149,7 @@ class _Run:
         pipeline: makes the fusions.
         scorer: evaluates them.
         reader: reads how similar the fused and the isolated channels are.
+        size: which parameters are the size.
         points: what has been measured so far.
         matched: the method and the alpha that were matched last, and the result.
     """
@@ -145,6 +157,7 @@ class _Run:
     pipeline: Pipeline
     scorer: Scorer
     reader: SimilarityReader | None
+    size: Size
     points: list[Point] = field(default_factory=list)
     matched: tuple[MethodConfig, float | None, Reduced] | None = None
 
@@ -190,7 +203,7 @@ class _Run:
     def _counted(self, point: Point, model: nn.Module) -> Point:
         size = sum(p.numel() for p in model.parameters())
         single = sum(p.numel() for p in self.pipeline.models[-1].parameters())
-        return replace(point, effective=size, dense=size, ratio=size / single)
+        return replace(point, dense=size, effective=size, parameters=size, ratio=size / single)
 
     def _fused(self, combination: Combination, number: int, total: int) -> Point:
         alpha = combination.single_alpha
@@ -225,15 +238,16 @@ class _Run:
         return reduced.fusion
 
     def _described(self, fusion: Fusion) -> dict[str, Any]:
-        summary = fusion.summary()
+        summary, count = fusion.summary(), fusion.count
         similarities = {}
         if self.reader is not None and self.matched is not None:
             aligner = self.pipeline.aligner(fusion.recipe) if fusion.recipe.pruning is None else None
             similarities = self.reader.read(fusion, self.matched[2].template, aligner)
         return {
-            "effective": fusion.count.effective,
-            "dense": fusion.count.dense,
-            "ratio": fusion.count.ratio,
+            "dense": count.dense,
+            "effective": count.effective,
+            "parameters": count.dense if self.size == "dense" else count.effective,
+            "ratio": count.ratio if self.size == "dense" else count.effective_ratio,
             "features": fusion.recipe.features,
             "cost": summary.cost,
             "sweeps": summary.sweeps,

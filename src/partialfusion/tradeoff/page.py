@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.arrays import Floats
 from ..core.text import mix_text
-from .point import Point, SpacePoint
+from .point import COLUMN, Point, SpacePoint
 
 if TYPE_CHECKING:
     from .result import Frontier
@@ -37,8 +37,9 @@ def content(frontier: Frontier, title: str) -> dict[str, Any]:
             "alpha": p.alpha,
             "mix": None if p.kind == "parent" else mixes.index(p.mix),
             "score": p.score,
-            "effective": p.effective,
             "dense": p.dense,
+            "effective": p.effective,
+            "parameters": p.parameters,
             "ratio": p.ratio,
             "seconds": round(p.seconds, 3),
             "features": p.features,
@@ -54,6 +55,7 @@ def content(frontier: Frontier, title: str) -> dict[str, Any]:
         "metric": frontier.metric,
         "percent": frontier.metric == "accuracy" and all(0 <= p.score <= 1 for p in frontier.points if p.score),
         "complete": frontier.complete,
+        "size": COLUMN[frontier.size],
         "models": list(frontier.names),
         "mixes": [{"text": mix_text(m), "shares": [round(s, 4) for s in m]} for m in mixes],
         "points": points,

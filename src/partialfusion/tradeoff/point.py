@@ -9,11 +9,13 @@ from typing import Literal
 import numpy as np
 
 from ..core.arrays import Floats
+from ..core.literals import Size
 from ..core.text import mix_text
 from ..fusing.result import SpaceSummary
 
 ROUNDING = 1e-6  # of a score: the same sum in another order
 Kind = Literal["parent", "ensemble", "fused"]
+COLUMN: dict[Size, str] = {"dense": "parameters", "effective": "effective parameters"}  # what the size is called
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +57,10 @@ class Point:
         alpha: the isolated fraction; None where it is not one number.
         mix: the share of each model.
         score: what `evaluate` gave, larger is better; None where the network could not be made or measured.
-        effective: parameters without the zero blocks.
-        dense: all parameters.
-        ratio: effective parameters relative to the last model.
+        parameters: the size that the frontier goes by, one of the next two.
+        dense: parameters of the module.
+        effective: parameters without the zero blocks, as blocks and files hold them.
+        ratio: `parameters` relative to the last model.
         seconds: spent on fusing (and refitting), without the evaluation.
         features: what channels were compared by.
         cost: cost of the matching or clustering, over all spaces.
@@ -71,8 +74,9 @@ class Point:
     alpha: float | None
     mix: tuple[float, ...]
     score: float | None = None
-    effective: int | None = None
+    parameters: int | None = None
     dense: int | None = None
+    effective: int | None = None
     ratio: float | None = None
     seconds: float = 0.0
     features: str | None = None
@@ -103,7 +107,7 @@ def pareto(points: tuple[Point, ...]) -> tuple[Point, ...]:
 
     Scores that differ by rounding are equal: a larger network must gain more than that.
     """
-    known = [(p.effective, p.score, p) for p in points if p.score is not None and p.effective is not None]
+    known = [(p.parameters, p.score, p) for p in points if p.score is not None and p.parameters is not None]
     front: list[Point] = []
     best, at = float("-inf"), -1
     for size, score, point in sorted(known, key=lambda found: (found[0], -found[1])):

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.literals import Size
 from ..core.text import mix_text, table
 from ..errors import OptionError
 from ..io.files import StrPath, replacing
-from .point import Point, SpacePoint, pareto
+from .point import COLUMN, Point, SpacePoint, pareto
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -25,12 +26,14 @@ class Frontier:
         names: names of the models.
         metric: what the scores are; larger is better.
         complete: False where measuring was interrupted.
+        size: which parameters are the size of a network, "dense" or "effective".
     """
 
     points: tuple[Point, ...]
     names: tuple[str, ...]
     metric: str = "score"
     complete: bool = True
+    size: Size = "dense"
 
     @property
     def failed(self) -> tuple[Point, ...]:
@@ -61,8 +64,8 @@ class Frontier:
             "alpha": point.alpha,
             **{f"mix_{k}": share for k, share in enumerate(point.mix)},
             "score": point.score,
-            "effective": point.effective,
             "dense": point.dense,
+            "effective": point.effective,
             "ratio": point.ratio,
             "fused": point.fused if point.spaces else None,
             "isolated": point.isolated if point.spaces else None,
@@ -80,12 +83,13 @@ class Frontier:
             kept = {key: value for key, value in row.items() if not key.startswith("mix_")}
             spaces = [_space(s) for s in point.spaces]
             points.append({**kept, "mix": list(point.mix), "features": point.features, "spaces": spaces})
-        return {"metric": self.metric, "names": list(self.names), "complete": self.complete, "points": points}
+        described = {"metric": self.metric, "names": list(self.names), "size": self.size, "complete": self.complete}
+        return {**described, "points": points}
 
     def table(self) -> str:
         """The points as text; those on the front have a mark, those that failed their reason below."""
         front = set(map(id, self.pareto()))
-        header = ("network", "alpha", "mix", self.metric, "parameters", "ratio", "seconds", "front")
+        header = ("network", "alpha", "mix", self.metric, COLUMN[self.size], "ratio", "seconds", "front")
         rows = [(*_cells(p), "*" if id(p) in front else "") for p in self.points]
         lines = [table(header, rows, align="<><>>>><")]
         lines += [f"{p.method}{_at(p)}: {p.error}" for p in self.failed]
@@ -124,7 +128,7 @@ class Frontier:
 
     def _repr_html_(self) -> str:
         """The table, for notebooks; `save_html` writes the interactive page."""
-        header = ("network", "alpha", "mix", self.metric, "parameters", "ratio", "seconds")
+        header = ("network", "alpha", "mix", self.metric, COLUMN[self.size], "ratio", "seconds")
         front = set(map(id, self.pareto()))
         lines = ["<table>", "<tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
         for point in self.points:
@@ -142,7 +146,7 @@ def _cells(point: Point) -> tuple[str, ...]:
         "" if point.alpha is None else f"{point.alpha:g}",
         "" if point.kind == "parent" else mix_text(point.mix),
         "failed" if point.score is None else f"{point.score:.4f}",
-        "" if point.effective is None else f"{point.effective:,}",
+        "" if point.parameters is None else f"{point.parameters:,}",
         "" if point.ratio is None else f"{point.ratio:.2f}",
         f"{point.seconds:.1f}" if point.kind == "fused" else "",
     )

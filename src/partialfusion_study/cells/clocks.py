@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.blocks.timing import interleaved_times, medians
+from partialfusion.core.timing import interleaved_times, medians
 
 from ..internals import Coupling, Inputs, apply, merge
 from ..networks import mlp

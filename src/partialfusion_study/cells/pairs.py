@@ -10,7 +10,7 @@ import partialfusion as pf
 from partialfusion.core.literals import Alpha
 
 from ..data import normalised
-from ..methods import MethodConfig
+from ..methods import MethodConfig, norm_rule
 from ..recipes import Pair, Recipe
 from ..samples import evaluation_images, sample
 from ..trained import blueprint, example, trained
@@ -78,7 +78,7 @@ class Merge:
         return {
             "accuracy": accuracy(result.model, evaluation_images(self.pair.data, self.tested)),
             "parameters": result.count.effective,
-            "ratio": round(result.count.ratio, 6),
+            "ratio": round(result.count.effective_ratio, 6),
             "channels": round(sum(s.after for s in spaces) / sum(s.before for s in spaces), 6),
             "sweeps": result.plan.sweeps,
         }
@@ -91,12 +91,12 @@ class Spend(Merge):
     def run(self) -> dict[str, Any]:
         like = merged(self.pair, self.config, self.alpha, self.share, fixed=self.fixed, seed=self.seed)
         mix = 1.0 - self.share, self.share
-        result = fused(self.pair, self.config, self.seed, budget=like.count.ratio, mix=mix)
+        result = fused(self.pair, self.config, self.seed, budget=pf.Budget(params=like.count.effective_ratio), mix=mix)
         assert isinstance(result.recipe.alpha, dict)
         return {
             "accuracy": accuracy(result.model, evaluation_images(self.pair.data, self.tested)),
-            "ratio": round(result.count.ratio, 6),
-            "like": round(like.count.ratio, 6),
+            "ratio": round(result.count.effective_ratio, 6),
+            "like": round(like.count.effective_ratio, 6),
             "alphas": {space: round(alpha, 4) for space, alpha in result.recipe.alpha.items()},
         }
 
@@ -117,7 +117,7 @@ class Compared(Merge):
         ensemble = (1 - self.share) * a + self.share * b
         return {
             "accuracy": percent(found, test.labels),
-            "ratio": round(result.count.ratio, 6),
+            "ratio": round(result.count.effective_ratio, 6),
             "apart": len(apart),
             "distance": float((found - ensemble).norm() / ensemble.norm()),
         }
@@ -190,7 +190,7 @@ class Counts:
         width = self.pair.b.width
         return {
             "hidden": [round(layers[name] / width**2, 6) for name in hidden],
-            "ratio": round(result.count.ratio, 6),
+            "ratio": round(result.count.effective_ratio, 6),
         }
 
 
@@ -210,6 +210,8 @@ def fused(pair: Pair, config: MethodConfig, seed: int, **options: Any) -> pf.Fus
         align=config.align,
         blueprint=blueprint(pair.b),
         seed=seed,
+        zeros="kept",
+        norm=norm_rule(config, blueprint(pair.b)),
         **config.options(pair.data, seed),
         **options,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import partialfusion as pf
 
-from ..methods import MethodConfig
+from ..methods import MethodConfig, norm_rule
 from ..recipes import Recipe
 from ..samples import evaluation_images
 from ..trained import blueprint, example, trained
@@ -61,12 +61,13 @@ class Compress:
             keep=self.keep,
             blueprint=blueprint(self.model),
             seed=self.seed,
+            norm=norm_rule(self.config, blueprint(self.model)),
             **self.config.options(data, self.seed),
         )
         uninterrupted(result, self.config)
         return {
             "accuracy": accuracy(result.model, evaluation_images(data, self.tested)),
-            "ratio": round(result.count.ratio, 6),
+            "ratio": round(result.count.effective_ratio, 6),
             "cost": sum(s.cost for s in result.summary().spaces),
         }
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import torch
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from ...core.literals import Align, Convention, Features, MethodName, NormRule, PruningName, Site
+from ...core.literals import Align, Convention, Features, MethodName, NormRule, PruningName, Site, Zeros
 from ...errors import FusionError, OptionError, RecipeError
 from ...fusing.options import PRUNING
 from ...io.storage import NARROW
@@ -34,9 +34,14 @@ from .nodes import (
     whole,
 )
 
-FUSE_ONLY, PRUNE_ONLY = ("alpha", "mix", "align", "evaluate"), ("keep",)  # keys for several models, and for one
+FUSE_ONLY, PRUNE_ONLY = (
+    ("alpha", "mix", "align", "evaluate", "zeros"),
+    ("keep",),
+)  # keys for several models, and for one
 MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
-OPTIONS = ("alpha", "keep", "mix", "method", "features", "site", "align", "norm", "refit", "convention", "check")
+OPTIONS = (
+    *("alpha", "keep", "mix", "method", "features", "site", "align", "norm", "refit", "zeros", "convention", "check"),
+)
 
 
 def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
@@ -65,6 +70,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "data": file,
         "batch": whole(1),
         "refit": _refit,
+        "zeros": choice(*get_args(Zeros)),
         "check": flag,
         "seed": whole(0),
         "output": text,
@@ -176,9 +182,9 @@ def _check_mix(document: Document, found: Fields, models: int) -> None:
 
 
 def _budget(node: Node) -> dict[str, float | int]:
-    """A number, which bounds the parameters, or bounds by name."""
+    """A number, which bounds the dense parameters, or bounds by name."""
     if not isinstance(node, MappingNode) or not node.value:
-        return {"params": _bound(node)}
+        return {BOUNDS[0]: _bound(node)}
     given = entries(node)
     for name, (key, _) in given.items():
         if name not in BOUNDS:

@@ -1,6 +1,6 @@
 """Sizes as budgets: which spaces get more channels when the whole may only be so large."""
 
-from .allocate import allocate
+from .allocate import BudgetError, allocate
 from .allocator import Allocator, allocator
 from .budget import Budget
 from .paths import Path, coupling_paths, pruning_paths
@@ -9,6 +9,7 @@ from .sizes import Sizes, Structure
 __all__ = [
     "Allocator",
     "Budget",
+    "BudgetError",
     "Path",
     "Sizes",
     "Structure",

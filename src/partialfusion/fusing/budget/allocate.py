@@ -6,7 +6,19 @@ from collections.abc import Mapping
 
 from ...errors import OptionError
 from .paths import Path, Spaces
-from .sizes import Sizes, Structure
+from .sizes import NAMES, Sizes, Structure
+
+WORDS = {
+    "dense": "{:,.0f} dense parameters",
+    "params": "{:,.0f} effective parameters",
+    "flops": "{:,.0f} operations",
+    "latency": "{:.2f} times the latency of one model",
+    "channels": "{:,.0f} channels",
+}
+
+
+class BudgetError(OptionError):
+    """A budget below the smallest result."""
 
 
 def allocate(paths: Mapping[Spaces, Path], structure: Structure, limits: Sizes) -> dict[str, float]:
@@ -25,7 +37,7 @@ def allocate(paths: Mapping[Spaces, Path], structure: Structure, limits: Sizes) 
     supports = {space: support for path in paths.values() for space, support in path.supports[0].items()}
     size = structure.sizes(supports)
     if not size.fits(limits):
-        raise OptionError(
+        raise BudgetError(
             f"the budget of {_listed(limits)} is below the smallest result, which has {_listed(size, limits)}: raise it"
         )
     for steps in (
@@ -39,7 +51,7 @@ def allocate(paths: Mapping[Spaces, Path], structure: Structure, limits: Sizes) 
                 if ahead is None:
                     continue
                 more = structure.change(supports, path.supports[ahead])
-                grown = Sizes(size.params + more.params, size.flops + more.flops, size.channels + more.channels)
+                grown = size + more
                 if not grown.fits(limits):
                     continue
                 saved = path.losses[at[spaces]] - path.losses[ahead]
@@ -56,7 +68,5 @@ def allocate(paths: Mapping[Spaces, Path], structure: Structure, limits: Sizes) 
 
 def _listed(sizes: Sizes, bounds: Sizes | None = None) -> str:
     """The sizes that are bounded."""
-    names = ("params", "flops", "channels")
-    shown = [n for n in names if getattr(bounds or sizes, n) != float("inf")]
-    words = {"params": "effective parameters", "flops": "operations", "channels": "channels"}
-    return ", ".join(f"{getattr(sizes, n):,.0f} {words[n]}" for n in shown)
+    shown = [n for n in NAMES if getattr(bounds or sizes, n) != float("inf")]
+    return ", ".join(WORDS[n].format(getattr(sizes, n)) for n in shown)

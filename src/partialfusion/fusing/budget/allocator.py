@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ...errors import OptionError
@@ -12,6 +13,7 @@ from ..pruning import UnionPruner
 from ..sources import Sources
 from .allocate import allocate
 from .budget import Budget
+from .latency import Stopwatch, predicted_latency
 from .paths import Path, Spaces, coupling_paths, pruning_paths, support_of
 from .sizes import Sizes, Structure
 
@@ -25,12 +27,17 @@ class Allocator:
         structure: counts results.
         limits: the bounds.
         target: the bounds that sizes are found for; tighter, where plans turn out larger than predicted.
+        stopwatch: measures the latency of results, where that is bounded.
+        fast, slow: the largest predicted latency of a plan that held, and the smallest of one that did not.
     """
 
     paths: dict[Spaces, Path]
     structure: Structure
     limits: Sizes
     target: Sizes
+    stopwatch: Stopwatch | None = None
+    fast: float = 0.0
+    slow: float = math.inf
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """The recipe with a size for every elastic space: alpha, or for one model what is kept."""
@@ -42,14 +49,22 @@ class Allocator:
         return self.structure.sizes({space: support_of(plan[space].support()) for space in spaces})
 
     def holds(self, plan: Plan) -> bool:
-        """Whether a plan keeps within the budget."""
-        return self.size(plan).fits(self.limits)
+        """Whether a plan keeps within the budget, but for its latency, which is measured."""
+        return replace(self.size(plan), latency=0.0).fits(self.limits)
 
     def tighter(self, plan: Plan) -> Allocator:
-        """Aim lower by as much as a plan came out too large."""
-        excess = self.size(plan).used(self.limits)
-        target = Sizes(*(value / excess for value in (self.target.params, self.target.flops, self.target.channels)))
-        return replace(self, target=target)
+        """Aim lower by as much as a plan came out too large; latency has a measured aim of its own."""
+        excess = replace(self.size(plan), latency=0.0).used(self.limits)
+        return replace(self, target=replace(self.target.over(excess), latency=self.target.latency))
+
+    def measured(self, plan: Plan, latency: float) -> Allocator:
+        """Aim where a plan of this latency shows that the bound is, between those that held and those that did not."""
+        predicted, holds = self.size(plan).latency, latency <= self.limits.latency
+        fast, slow = (max(self.fast, predicted), self.slow) if holds else (self.fast, min(self.slow, predicted))
+        aim = self.limits.latency * predicted / latency
+        if not fast < aim < slow:
+            aim = (fast + slow) / 2
+        return replace(self, target=replace(self.target, latency=aim), fast=fast, slow=slow)
 
 
 def allocator(
@@ -70,5 +85,9 @@ def allocator(
         )
     paths = coupling_paths(sources, aligner, recipe) if pruner is None else pruning_paths(pruner, recipe)
     structure = Structure(sources.models[-1], sources.blueprint, sources.inputs, len(sources.models))
-    limits = budget.limits(structure.sizes({}))
-    return Allocator(paths, structure, limits, limits)
+    limits = budget.limits(replace(structure.sizes({}), latency=1.0))
+    stopwatch = None
+    if budget.latency is not None:
+        stopwatch = Stopwatch(sources.models[-1], sources.inputs)
+        structure.latency = predicted_latency(sources, list(paths.values()), structure, stopwatch)
+    return Allocator(paths, structure, limits, limits, stopwatch)

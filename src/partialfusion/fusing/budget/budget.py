@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import OptionError
-from .sizes import Sizes
+from .sizes import NAMES, Sizes
 
-NAMES = ("params", "flops", "channels")
 RELATIVE = 64  # whole numbers up to here are multiples of one model, larger ones counts
 
 
@@ -18,17 +17,21 @@ class Budget:
     """Upper bounds on a result; what is None is not bounded, and what is given must all hold.
 
     A number with a point is relative to the last model: 1.3 is thirty percent more. A whole number above 64 is a
-    count.
+    count. All but `params` are costs of the module that is returned; `params` is what it holds as blocks and in a file.
 
     Attributes:
+        dense: parameters of the module. A plain number as a budget means this.
         params: effective parameters, without the zero blocks.
-        flops: multiplications and additions of one sample with the effective parameters.
+        flops: multiplications and additions of one call with the example inputs.
+        latency: time of one call with the example inputs, measured on this machine, relative to the last model.
         channels: channels of all elastic spaces together.
     """
 
     params: float | int | None = None
     flops: float | int | None = None
     channels: float | int | None = None
+    dense: float | int | None = None
+    latency: float | None = None
 
     def __post_init__(self) -> None:
         if all(getattr(self, name) is None for name in NAMES):
@@ -39,15 +42,22 @@ class Budget:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
                 raise OptionError(f"{name}={value!r} of a budget must be a number above 0, such as 1.3")
+        if self.latency is not None and self.latency > RELATIVE:
+            raise OptionError(f"latency={self.latency!r} of a budget is relative to one model, such as 1.3")
 
     @classmethod
     def of(cls, given: Any) -> Budget:
-        """A user's option: a number means parameters."""
-        return given if isinstance(given, Budget) else cls(params=given)
+        """A user's option: a number means the dense parameters."""
+        return given if isinstance(given, Budget) else cls(dense=given)
+
+    @property
+    def effective(self) -> bool:
+        """Whether the effective parameters are bounded, which grow where zero blocks are filled."""
+        return self.params is not None
 
     def limits(self, single: Sizes) -> Sizes:
         """The bounds as counts, given the sizes of the last model; infinite where nothing is bounded."""
-        return Sizes(*(_limit(getattr(self, name), getattr(single, name)) for name in NAMES))
+        return Sizes(**{name: _limit(getattr(self, name), getattr(single, name)) for name in NAMES})
 
 
 def _limit(value: float | int | None, single: float) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -16,21 +17,43 @@ from ...core.inputs import Inputs, run
 # Set of models, as bits → channels that just these models write.
 Support = Counter[int]
 
+NAMES = ("dense", "params", "flops", "latency", "channels")
+
 
 @dataclass(frozen=True)
 class Sizes:
-    """Effective parameters, operations of one call with the example inputs, and channels of elastic spaces."""
+    """What a result costs, or may cost.
 
-    params: float
-    flops: float
-    channels: float
+    Attributes:
+        dense: parameters of the module.
+        params: effective parameters, those outside the zero blocks.
+        flops: operations of the module in one call with the example inputs.
+        latency: time of such a call, relative to the last model; 0 where nobody asked.
+        channels: channels of elastic spaces.
+    """
+
+    dense: float = math.inf
+    params: float = math.inf
+    flops: float = math.inf
+    latency: float = math.inf
+    channels: float = math.inf
+
+    def __add__(self, other: Sizes) -> Sizes:
+        return Sizes(**{name: getattr(self, name) + getattr(other, name) for name in NAMES})
+
+    def __sub__(self, other: Sizes) -> Sizes:
+        return Sizes(**{name: getattr(self, name) - getattr(other, name) for name in NAMES})
 
     def fits(self, limits: Sizes) -> bool:
-        return self.params <= limits.params and self.flops <= limits.flops and self.channels <= limits.channels
+        return all(getattr(self, name) <= getattr(limits, name) for name in NAMES)
 
     def used(self, limits: Sizes) -> float:
         """The fraction of the tightest bound."""
-        return max(self.params / limits.params, self.flops / limits.flops, self.channels / limits.channels)
+        return max(getattr(self, name) / getattr(limits, name) for name in NAMES)
+
+    def over(self, factor: float) -> Sizes:
+        """All of them divided."""
+        return Sizes(**{name: getattr(self, name) / factor for name in NAMES})
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +67,10 @@ class _Parameter:
 
     axes: tuple[tuple[tuple[tuple[str, int], ...], int], ...]
     operations: float
+
+    def dense(self, supports: Mapping[str, Support]) -> int:
+        """All entries."""
+        return math.prod(free + sum(supports[s].total() * n for s, n in spaces) for spaces, free in self.axes)
 
     def entries(self, supports: Mapping[str, Support], everyone: int) -> int:
         """Entries that some model writes: positions on all axes have a model in common."""
@@ -69,9 +96,13 @@ class Structure:
         blueprint: its blueprint.
         inputs: what it is called with, where operations are to be counted.
         models: how many are fused.
+
+    Attributes:
+        latency: predicts the time of a call from the other sizes, and is linear in them but for a constant.
     """
 
     def __init__(self, model: nn.Module, blueprint: Blueprint, inputs: Inputs, models: int) -> None:
+        self.latency: Callable[[Sizes], float] = lambda _: 0.0
         self.everyone = (1 << models) - 1
         self.elastic = [s.name for s in blueprint if s.kind == "elastic"]
         self.rigid = {s.name: Counter({self.everyone: s.width}) for s in blueprint}
@@ -99,12 +130,14 @@ class Structure:
         """What other supports of some spaces add."""
         before, near = {**self.rigid, **supports}, list(dict.fromkeys(p for s in new for p in self.touching[s]))
         old, grown = self._of(near, before, list(new)), self._of(near, {**before, **new}, list(new))
-        return Sizes(grown.params - old.params, grown.flops - old.flops, grown.channels - old.channels)
+        return grown - old
 
     def _of(self, parameters: Sequence[_Parameter], supports: Mapping[str, Support], elastic: Sequence[str]) -> Sizes:
-        entries = [p.entries(supports, self.everyone) for p in parameters]
-        flops = sum(n * p.operations for n, p in zip(entries, parameters, strict=True))
-        return Sizes(sum(entries), flops, sum(sum(supports[s].values()) for s in elastic))
+        params = sum(p.entries(supports, self.everyone) for p in parameters)
+        dense = [p.dense(supports) for p in parameters]
+        flops = sum(n * p.operations for n, p in zip(dense, parameters, strict=True))
+        found = Sizes(sum(dense), params, flops, 0.0, sum(supports[s].total() for s in elastic))
+        return replace(found, latency=self.latency(found))
 
 
 def _operations(model: nn.Module, inputs: Inputs) -> dict[str, float]:

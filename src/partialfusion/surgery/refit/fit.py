@@ -15,6 +15,8 @@ from .steps import Step
 
 # Rows that may read the same columns, and these columns.
 Block = tuple[Tensor, Tensor]
+# A row whose squared error is below this part of its target is right: what is left is rounding of single precision.
+RIGHT = 1e-9
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def blocks(rows: np.ndarray, columns: np.ndarray, device: torch.device) -> list[
 def fit(
     system: System, merged: Tensor, parts: Sequence[Block], ridge: float, *, intercept: bool, scale: Tensor | None
 ) -> Affine:
-    """Least squares, shrunk towards the merged weights.
+    """Least squares, shrunk towards the merged weights; rows that are right already stay as they are.
 
     Args:
         system: normal equations of the inputs and targets.
@@ -58,10 +60,12 @@ def fit(
     """
     anchor = merged if scale is None else merged * _spread_like_targets(system, merged, scale)[..., None]
     residual = system.cross - system.times(anchor.mT)
+    missed = system.spread - (anchor * (system.cross + residual).mT).sum(-1)
+    wrong = missed > RIGHT * system.spread
     matrix = anchor.clone()
     for rows, columns in parts:
         change = system.solve(residual[:, columns][..., rows], ridge, columns)
-        matrix[:, rows[:, None], columns] += change.mT
+        matrix[:, rows[:, None], columns] += change.mT * wrong[:, rows, None]
     shift = (system.t_mean - system.x_mean @ matrix.mT).squeeze(1)
     return Affine(matrix, shift if intercept else torch.zeros_like(shift))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from ...core.observer import LayerCall, norm_modules
 from ...core.text import shorten
 from ...errors import DataError, OptionError
 from ...kernels import Plan
+from ..support import filled, parameter_supports
 from .fit import Block, blocks, fit, scale_of, write
 from .normal_equations import NormalEquations, TooLargeError
 from .schedule import Data, Source, with_targets
@@ -38,6 +40,7 @@ def refit_model(
     batches: Iterable[Inputs],
     *,
     ridge: float = RIDGE,
+    zeros: Literal["free", "kept"] = "kept",
     on_progress: Callable[[str, int, int], None] | None = None,
 ) -> None:
     """Fit the layers of a fused model, in the order in which it computes them, to what its sources compute.
@@ -45,8 +48,8 @@ def refit_model(
     A layer's targets are the pre-activations of the sources on the same batch, mapped by the write kernels: the mix of
     what was fused, and a channel that was left alone as it is. Where a batch norm directly follows, the targets are
     the normalised values, and weight and norm are fitted as one map. The inputs are those of the fused model with
-    the layers below already fitted; a row uses only the columns that its zero blocks leave it. Norms that follow
-    something else (a sum) get a scale and a shift per channel in the same way. All norms get fresh statistics.
+    the layers below already fitted. Norms that follow something else (a sum) get a scale and a shift per channel in the
+    same way. All norms get fresh statistics.
 
     Args:
         model: the fused model; written in place.
@@ -56,12 +59,15 @@ def refit_model(
         plan: the plan that made the model.
         batches: inputs; read several times.
         ridge: how strongly weights are held to the merged ones, relative to the mean diagonal of the normal matrix.
+        zeros: whether a row may use all columns ("free"), or only those that its zero blocks leave it ("kept").
         on_progress: called with a layer's name, the number of layers done and the number of all.
     """
     if not (math.isfinite(ridge) and ridge > 0):
         raise OptionError(f"ridge={ridge!r} must be a number above 0")
     data = Data(batches)
     union = Union(model, layout, models, blueprints, plan)
+    if zeros == "kept":
+        _check_zeros(union)
     observed = [LayerCalls(m, data.first) for m in (*models, model)]
     steps = [s for s in common_steps(observed) if union.fits(s)]
     _warn_of_what_stays(steps, observed[-1], blueprints[-1])
@@ -69,7 +75,7 @@ def refit_model(
     for group, targets in with_targets(union, steps, data):
         equations = _equations(union, group, targets, data)
         for step in group:
-            _solve(union, step, equations[step.key], ridge)
+            _solve(union, step, equations[step.key], ridge, zeros)
             done += 1
             if on_progress is not None:
                 on_progress(step.key, done, len(steps))
@@ -123,7 +129,7 @@ def _add(equations: NormalEquations, call: LayerCall, observer: StepInputs, targ
         start += x.shape[1]
 
 
-def _solve(union: Union, step: Step, equations: NormalEquations | None, ridge: float) -> None:
+def _solve(union: Union, step: Step, equations: NormalEquations | None, ridge: float, zeros: str) -> None:
     """Fit a step and write the result into the fused model."""
     if equations is None:
         return
@@ -138,17 +144,29 @@ def _solve(union: Union, step: Step, equations: NormalEquations | None, ridge: f
         parts = [(whole, whole)]
     else:
         merged = step.layout.matrix(tensors[step.name].detach().to(system.cross))
-        parts = _blocks(union, step, merged)
+        parts = _blocks(union, step, merged, zeros)
     scale = None if norm is None else scale_of(norm).to(merged.device).view(merged.shape[:2])
     found = fit(system, merged, parts, ridge, intercept=step.intercept, scale=scale)
     with torch.no_grad():
         write(step, system, merged, found, tensors, norm)
 
 
-def _blocks(union: Union, step: Step, merged: Tensor) -> list[Block]:
-    """The rows and columns between which the plan leaves weights; within a group of a convolution, all."""
+def _check_zeros(union: Union) -> None:
+    """Zero blocks that hold numbers cannot be kept at zero."""
+    parameters = dict(union.fused.named_parameters())
+    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+    full = filled(parameters, parameter_supports(shapes, union.layout, union.plan))
+    if full:
+        raise OptionError(
+            f"zeros='kept': the zero blocks of {shorten(full)} hold numbers already, from an earlier refit or from "
+            "training; refit a result whose zero blocks are zero, or use zeros='free'"
+        )
+
+
+def _blocks(union: Union, step: Step, merged: Tensor, zeros: str) -> list[Block]:
+    """The rows and columns between which weights are fitted; within a group of a convolution, all."""
     groups, rows, columns = merged.shape
-    if groups > 1:
+    if groups > 1 or zeros == "free":
         return [(torch.arange(rows, device=merged.device), torch.arange(columns, device=merged.device))]
     reads = union.support(step.key, 1 - step.layout.write)
     places = columns // len(reads)

@@ -10,7 +10,7 @@ function domain(values, room) {
 function frontOf(points) {
   const found = [];
   let best = -Infinity;
-  for (const point of [...points].sort((a, b) => a.effective - b.effective || b.score - a.score)) {
+  for (const point of [...points].sort((a, b) => a.parameters - b.parameters || b.score - a.score)) {
     if (!(point.score <= best + 1e-6 * Math.abs(best))) { found.push(point); best = point.score; }
   }
   return found;
@@ -28,13 +28,13 @@ function drawChart(holder, state, on) {
   const height = narrow ? 330 : Math.min(470, Math.max(380, width * 0.52));
   const room = { left: data.percent ? 50 : 62, right: 16, top: 14, bottom: 58 };
   const points = measured.filter((point) => !state.hidden.has(group(point)));
-  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${data.metric} against effective parameters; arrow keys go from network to network` });
+  const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${data.metric} against ${data.size}; arrow keys go from network to network` });
   if (!points.length) {
     svg.append(element("text", { class: "axis", x: width / 2, y: height / 2, "text-anchor": "middle" }, "Nothing is shown: switch something on above."));
     holder.replaceChildren(svg);
     return;
   }
-  const [x0, x1] = domain(points.map((p) => p.effective), 0.07), [y0, y1] = domain((state.zoom && closeUp(points)) || points.map((p) => p.score), 0.09);
+  const [x0, x1] = domain(points.map((p) => p.parameters), 0.07), [y0, y1] = domain((state.zoom && closeUp(points)) || points.map((p) => p.score), 0.09);
   const x = (value) => room.left + ((value - x0) / (x1 - x0)) * (width - room.left - room.right);
   const down = (value) => height - room.bottom - ((value - y0) / (y1 - y0)) * (height - room.top - room.bottom);
   const y = (value) => Math.min(down(value), height - room.bottom - 16);
@@ -48,7 +48,7 @@ function drawChart(holder, state, on) {
 }
 
 function drawAxes(svg, { x, y, x0, x1, y0, y1, width, height, room, narrow }) {
-  const single = measured.find((p) => p.ratio)?.effective / measured.find((p) => p.ratio)?.ratio;
+  const single = measured.find((p) => p.ratio)?.parameters / measured.find((p) => p.ratio)?.ratio;
   const bottom = height - room.bottom, steps = ticks(y0, y1, narrow ? 5 : 7);
   const digits = steps.length > 1 && steps[1] - steps[0] < 0.01 ? (steps[1] - steps[0] < 0.001 ? 2 : 1) : 0;
   for (const value of steps) {
@@ -62,7 +62,7 @@ function drawAxes(svg, { x, y, x0, x1, y0, y1, width, height, room, narrow }) {
     svg.append(element("text", { class: "axis", x: at, y: bottom + 32, "text-anchor": "middle" }, short(ratio * single)));
   }
   svg.append(element("line", { class: "frame", x1: room.left, x2: width - room.right, y1: bottom, y2: bottom }));
-  const name = narrow ? "effective parameters" : "effective parameters, and relative to one model";
+  const name = narrow ? data.size : `${data.size}, and relative to one model`;
   svg.append(element("text", { class: "axis name", x: (room.left + width - room.right) / 2, y: height - 6, "text-anchor": "middle" }, name));
 }
 
@@ -70,7 +70,7 @@ function drawLines(svg, points, state, x, y) {
   if (!state.hidden.has("front")) {
     const front = frontOf(points);
     let d = "";
-    front.forEach((p, k) => { d += k ? `H${x(p.effective)}V${y(p.score)}` : `M${x(p.effective)},${y(p.score)}`; });
+    front.forEach((p, k) => { d += k ? `H${x(p.parameters)}V${y(p.score)}` : `M${x(p.parameters)},${y(p.score)}`; });
     svg.append(element("path", { class: "front-line", d }));
   }
   const chosen = data.points[state.chosen];
@@ -78,22 +78,22 @@ function drawLines(svg, points, state, x, y) {
     const run = points.filter((p) => p.method === method && p.mix === mix && p.kind === "fused" && p.alpha !== null);
     if (run.length < 2) continue;
     const current = chosen.method === method && chosen.mix === mix ? " current" : "";
-    const d = run.sort((a, b) => a.alpha - b.alpha).map((p, k) => `${k ? "L" : "M"}${x(p.effective)},${y(p.score)}`).join("");
+    const d = run.sort((a, b) => a.alpha - b.alpha).map((p, k) => `${k ? "L" : "M"}${x(p.parameters)},${y(p.score)}`).join("");
     svg.append(element("path", { class: `path${current}`, d, style: `stroke:${look(run[0]).colour}` }));
   }
 }
 
 function drawMarks(svg, points, state, on, x, y, isBelow) {
-  const byPlace = [...points].sort((a, b) => a.effective - b.effective || a.score - b.score);
+  const byPlace = [...points].sort((a, b) => a.parameters - b.parameters || a.score - b.score);
   const stop = byPlace.some((p) => p.number === state.chosen) ? state.chosen : byPlace[0].number;
   const mix = data.points[state.chosen].mix;
   const drawn = byPlace.map((point) => {
     const { shape, colour } = look(point), isChosen = point.number === state.chosen;
     const dim = point.kind !== "parent" && mix !== null && point.mix !== mix ? " dim" : "";
     const mark = element("g", {
-      class: `mark${isChosen ? " chosen" : ""}${dim}`, transform: `translate(${x(point.effective)},${y(point.score)})`, role: "button",
+      class: `mark${isChosen ? " chosen" : ""}${dim}`, transform: `translate(${x(point.parameters)},${y(point.score)})`, role: "button",
       tabindex: point.number === stop ? 0 : -1, "aria-pressed": isChosen, "data-number": point.number,
-      "aria-label": `${called(point)}: ${data.metric} ${score(point.score)}, ${whole(point.effective)} effective parameters`,
+      "aria-label": `${called(point)}: ${data.metric} ${score(point.score)}, ${whole(point.parameters)} ${data.size}`,
     });
     mark.append(element("circle", { r: 15, fill: "transparent" }), element("circle", { class: "halo", r: 11 }), element("path", { class: "shape", d: shape, style: `fill:${colour}` }));
     if (isBelow(point)) mark.append(element("path", { class: "below", d: "M-4,9L0,13L4,9" }));
@@ -120,10 +120,10 @@ function drawLabels(svg, points, x, y, width, room) {
   const parents = points.filter((p) => p.kind === "parent");
   const placed = [];
   for (const point of [...parents, ...best]) {
-    const text = point.method, wide = text.length * 7.2, at = x(point.effective);
+    const text = point.method, wide = text.length * 7.2, at = x(point.parameters);
     const right = at + 16 + wide < width - room.right;
     const left = right ? at + 14 : at - 14 - wide;
-    const above = points.some((p) => p !== point && Math.abs(y(p.score) - y(point.score)) < 14 && Math.abs(x(p.effective) - at - (right ? 30 : -30)) < 40);
+    const above = points.some((p) => p !== point && Math.abs(y(p.score) - y(point.score)) < 14 && Math.abs(x(p.parameters) - at - (right ? 30 : -30)) < 40);
     let line = y(point.score) + (above ? -12 : 4.5);
     while (placed.some((other) => Math.abs(other.line - line) < 15 && left < other.left + other.wide && other.left < left + wide)) line += 15;
     placed.push({ left, wide, line });

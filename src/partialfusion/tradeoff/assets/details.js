@@ -4,7 +4,7 @@ function drawReadout(holder, point) {
     holder.replaceChildren(element("p", { class: "score" }, "failed"), element("p", { class: "empty" }, point.error));
     return;
   }
-  const rows = [["Effective parameters", whole(point.effective)], ["Dense parameters", whole(point.dense)], ["Relative to one model", `${point.ratio.toFixed(2)}×`]];
+  const rows = [["Parameters", whole(point.dense)], ["Effective parameters", whole(point.effective)], ["Relative to one model", `${point.ratio.toFixed(2)}×`]];
   const against = (kind, name) => {
     const others = measured.filter((p) => p.kind === kind && p.number !== point.number && (kind === "parent" || p.mix === point.mix || point.mix === null));
     if (others.length) rows.push([name, difference(point.score - Math.max(...others.map((p) => p.score)))]);

@@ -20,7 +20,7 @@ function show(point, mark) {
   const lines = [element("b", {}, point.method), `${data.metric} ${score(point.score)}`, element("br")];
   if (point.alpha !== null) lines.push(element("span", {}, `alpha ${point.alpha}`), element("br"));
   if (point.mix !== null) lines.push(element("span", {}, `mix ${mixText(point)}`), element("br"));
-  lines.push(element("span", {}, `${whole(point.effective)} parameters, ${point.ratio.toFixed(2)}×`));
+  lines.push(element("span", {}, `${whole(point.parameters)} parameters, ${point.ratio.toFixed(2)}×`));
   if (point.pareto) lines.push(element("br"), element("span", {}, "on the Pareto front"));
   tip.replaceChildren(...lines);
   tip.hidden = false;
@@ -110,7 +110,7 @@ const mixOrder = data.mixes.map((_, k) => k).sort((a, b) => data.mixes[a].shares
 // Headers that sort: numbers by size, largest first; names by letters. Empty cells come last.
 function sortable(table) {
   const fields = [(p) => p.method, (p) => p.score, (p) => p.ratio, (p) => p.alpha, (p) => (p.mix === null ? null : mixOrder.indexOf(p.mix)),
-    (p) => p.effective, (p) => (p.kind === "fused" ? p.seconds : null), (p) => (p.pareto ? 1 : null)];
+    (p) => p.parameters, (p) => (p.kind === "fused" ? p.seconds : null), (p) => (p.pareto ? 1 : null)];
   table.querySelectorAll("thead th").forEach((head, column) => {
     const button = element("button", { type: "button" }, ...head.childNodes);
     head.replaceChildren(button);

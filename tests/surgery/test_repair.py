@@ -1,0 +1,176 @@
+"""Repair: fused channels vary as their sources do, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import partialfusion as pf
+from partialfusion_study.networks import mlp
+from zoo import ZOO, error, identical, permuted_twin, snapshot
+
+X = torch.randn(8, 10, generator=torch.Generator().manual_seed(1))
+DATA = list(torch.randn(300, 10, generator=torch.Generator().manual_seed(4)).split(120))
+
+
+def pair(bias: bool = True) -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [mlp(10, 16, 14, 12, 5, bias=bias).eval() for _ in range(2)]
+
+
+def layers(model: nn.Module) -> list[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+
+
+def spread(model: nn.Module, layer: str, data: Sequence[Tensor] = DATA) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of what a layer computes on the data."""
+    found: list[Tensor] = []
+    hook = model.get_submodule(layer).register_forward_hook(lambda module, args, output: found.append(output.double()))
+    with torch.no_grad():
+        model(torch.cat(data))
+    hook.remove()
+    rows = found[0].movedim(1, -1).flatten(0, -2)
+    return rows.mean(0), rows.std(0, correction=0)
+
+
+def mixed(
+    result: pf.Fusion, models: Sequence[nn.Module], layer: str, data: Sequence[Tensor] = DATA
+) -> tuple[Tensor, Tensor]:
+    """The weighted means of the sources' means and standard deviations."""
+    writes = [torch.from_numpy(p.write_matrix()) for p in result.plan[layer].pairs]
+    spreads = [spread(m, layer, data) for m in models]
+    mean, std = (sum(w @ s[k] for w, s in zip(writes, spreads, strict=True)) for k in range(2))
+    return torch.as_tensor(mean), torch.as_tensor(std)
+
+
+def combined(result: pf.Fusion, layer: str) -> np.ndarray:
+    return np.sum([(p.write_matrix() != 0).sum(1) for p in result.plan[layer].pairs], axis=0) > 1
+
+
+@pytest.mark.parametrize("method", ["partial-ot", "cluster", "average"])
+def test_fused_channels_get_the_mean_and_spread_of_their_sources(method: str) -> None:
+    models = pair()
+    alpha = 0.0 if method == "average" else 0.3
+    result, before = (
+        pf.fuse(models, X, alpha=alpha, method=method, data=DATA, norm=norm) for norm in ("repair", "recalibrate")
+    )
+    *hidden, last = layers(result.model)
+    for layer in hidden:
+        fused = torch.from_numpy(combined(result, layer))
+        for found, wanted in zip(spread(result.model, layer), mixed(result, models, layer), strict=True):
+            assert error(found[fused], wanted[fused]) < 1e-5
+        weights, old = (r.model.get_submodule(layer).weight for r in (result, before))
+        assert torch.equal(weights[~fused], old[~fused]), "isolated channels stay"
+        assert not torch.equal(weights[fused], old[fused])
+    assert torch.equal(result.model.get_submodule(last).weight, before.model.get_submodule(last).weight)
+
+
+def test_convolutions_are_repaired_over_all_positions() -> None:
+    torch.manual_seed(0)
+
+    def network() -> nn.Module:
+        convolutions = nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Conv2d(6, 5, 3, stride=2), nn.ReLU()
+        return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(20, 7), nn.ReLU(), nn.Linear(7, 3)).eval()
+
+    models, data = [network() for _ in range(2)], list(torch.randn(40, 2, 8, 8).split(16))
+    result = pf.fuse(models, data[0], alpha=0.2, data=data)
+    for layer in ("0", "2", "5"):
+        fused = torch.from_numpy(combined(result, layer))
+        for found, wanted in zip(spread(result.model, layer, data), mixed(result, models, layer, data), strict=True):
+            assert error(found[fused], wanted[fused]) < 1e-5
+
+
+def test_without_biases_mean_and_spread_come_nearer() -> None:
+    models = pair(bias=False)
+    after, before = (pf.fuse(models, X, alpha=0.0, data=DATA, norm=norm) for norm in ("repair", "recalibrate"))
+    first = layers(after.model)[0]
+    (m, s), (mean, std) = spread(before.model, first), mixed(after, models, first)
+    ratio = (after.model.get_submodule(first).weight / before.model.get_submodule(first).weight)[:, 0].double()
+    steps = torch.linspace(0.2, 3.0, 2801, dtype=torch.float64)[:, None]
+    nearest = steps[((steps * m - mean).square() + (steps * s - std).square()).argmin(0), 0]
+    assert error(ratio, nearest) < 1e-3
+
+
+def test_pruned_networks_vary_as_they_did() -> None:
+    model = pair()[0]
+    for method in ("cluster", "magnitude"):
+        result = pf.prune(model, X, keep=0.5, method=method, data=DATA)
+        assert result.recipe.norm == "repair"
+        for layer in layers(model)[:-1]:
+            for found, wanted in zip(spread(result.model, layer), mixed(result, [model], layer), strict=True):
+                assert error(found, wanted) < 1e-5
+
+
+@pytest.mark.parametrize("data", [DATA, None], ids=["data", "weights"])
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_a_model_and_its_twin_are_the_model(alpha: float, data: list[Tensor] | None) -> None:
+    exhibit = ZOO["mlp"]
+    model, x = exhibit.model(0), exhibit.inputs()
+    for other in (model, permuted_twin(model, x, seed=3)):
+        result = pf.fuse([other, model], x, alpha=alpha, data=data, norm="repair", check=False)
+        plain = pf.fuse([other, model], x, alpha=alpha, data=data, norm="analytic", check=False)
+        assert identical(snapshot(plain.model), result.model)
+        assert error(result.model(x), model(x)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["mlp-relu-no-bias", "vgg", "shared"])
+def test_twins_of_other_kinds_are_the_model(name: str) -> None:
+    exhibit = ZOO[name]
+    model, x = exhibit.model(0), exhibit.inputs()
+    data = [exhibit.inputs(seed) for seed in range(3)]
+    result = pf.fuse([permuted_twin(model, x, seed=3), model], x, alpha=0.25, data=data, norm="repair", check=False)
+    assert error(result.model(x), model(x)) < 1e-5
+
+
+@pytest.mark.parametrize("data", [DATA, None], ids=["data", "weights"])
+def test_the_ensemble_is_the_ensemble(data: list[Tensor] | None) -> None:
+    models = pair()
+    result = pf.fuse(models, X, alpha=1.0, data=data, norm="repair", check=False)
+    assert identical(snapshot(pf.fuse(models, X, alpha=1.0).model), result.model)
+    assert error(result.model(X), (models[0](X) + models[1](X)) / 2) < 1e-6
+
+
+def test_from_weights_alone_rows_get_the_length_of_their_sources() -> None:
+    models = pair()
+    result = pf.fuse(models, X, alpha=0.3, norm="repair")
+    plain = pf.fuse(models, X, alpha=0.3)
+    first, second, *_ = layers(result.model)
+    lengths = [m.get_submodule(first).weight.detach().double().norm(dim=1) for m in models]
+    wanted = sum(torch.from_numpy(p.write_matrix()) @ n for p, n in zip(result.plan[first].pairs, lengths, strict=True))
+    fused = torch.from_numpy(combined(result, first))
+    found = result.model.get_submodule(first).weight.double().norm(dim=1)
+    assert error(found[fused], torch.as_tensor(wanted)[fused]) < 1e-6
+    for layer in (first, second):
+        weights, old = (r.model.get_submodule(layer).weight for r in (result, plain))
+        fused = torch.from_numpy(combined(result, layer))
+        assert torch.equal(weights[~fused], old[~fused])
+        assert not torch.equal(weights[fused], old[fused])
+
+
+def test_it_is_the_default_with_data_and_without_norms() -> None:
+    models = pair()
+    assert pf.fuse(models, X, data=DATA, check=False).recipe.norm == "repair"
+    assert pf.fuse(models, X, check=False).recipe.norm == "analytic"
+    torch.manual_seed(0)
+    normed = [nn.Sequential(nn.Linear(10, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).eval() for _ in range(2)]
+    assert pf.fuse(normed, X, data=DATA, check=False).recipe.norm == "recalibrate"
+    layered = [nn.Sequential(nn.Linear(10, 8), nn.LayerNorm(8), nn.Linear(8, 3)).eval() for _ in range(2)]
+    assert pf.fuse(layered, X, data=DATA, check=False).recipe.norm == "recalibrate"
+
+
+def test_behind_batch_norms_only_the_other_layers_are_repaired() -> None:
+    torch.manual_seed(0)
+
+    def network() -> nn.Module:
+        head = nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)
+        return nn.Sequential(nn.Linear(10, 8), nn.BatchNorm1d(8), nn.ReLU(), *head).eval()
+
+    models = [network() for _ in range(2)]
+    result, plain = (pf.fuse(models, X, alpha=0.0, data=DATA, norm=norm) for norm in ("repair", "recalibrate"))
+    assert torch.equal(result.model[0].weight, plain.model[0].weight)
+    assert torch.equal(result.model[1].running_var, plain.model[1].running_var)
+    assert error(spread(result.model, "3")[1], mixed(result, models, "3")[1]) < 1e-5
