@@ -25,9 +25,10 @@ from ..surgery.config import follow_config, refuse
 from ..surgery.verify import close, deviation
 from .align import Aligner
 from .budget import Budget, allocator
+from .methods import Interpolate
 from .options import Recipe
 from .pruning import UnionPruner
-from .result import Fusion
+from .result import Fusion, not_interpolated
 from .sources import Sources
 from .validation import check_alpha, check_keep, check_tensors
 
@@ -220,6 +221,12 @@ class Pipeline:
             log.warning("no activations were seen of %s: matched by weights instead", shorten(unseen))
         self._warned.update(unseen)
 
+    def _warn_once(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            if note not in self._warned:
+                log.warning("%s", note)
+        self._warned.update(notes)
+
     def _unseen(self, recipe: Recipe) -> list[str]:
         pruner = self._pruner(recipe)
         if self.batches is None or not self.sources.recorded:
@@ -251,6 +258,8 @@ class Pipeline:
             unseen=tuple(self._unseen(recipe)),
             shortfall=shortfall,
         )
+        if isinstance(recipe.pruning, Interpolate):
+            self._warn_once(not_interpolated(result.plan, last))
         if recipe.refit and batches is not None and not (whole and not shortfall):
             refit_result(fusion, result.model, batches, recipe.refit, self.progress)
         follow_config(result.model, self.models[-1], self.inputs)

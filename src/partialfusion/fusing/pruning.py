@@ -84,6 +84,11 @@ class UnionPruner:
         need = Need(self.recipe.site, within=self.recipe.features != "weights")
         return self.sources.activations(need).union(self.recipe.site) if self._needs_activations else {}
 
+    @property
+    def _by_noise(self) -> bool:
+        """Whether the method works on activations alone and has to make do with those of noise."""
+        return self.recipe.features == "weights" and getattr(self.method.prefers, "only", False)
+
     def _chosen(self, name: str, k: int, recipe: Recipe, search: Search) -> dict[str, Choice]:
         """What becomes of a space that is reduced to k channels, and of those whose heads go with its own."""
         space = self._union_space(name, recipe.mix)
@@ -129,6 +134,9 @@ class UnionPruner:
         """What is known of the channels of the union."""
         self.sources.require_numbers()
         frames = self._frames(self._alignments(reduced=True))
+        if self._by_noise:
+            seen = self.sources.noise(Need(self.recipe.site, within=True), self.recipe.seed).union(self.recipe.site)
+            return UnionFeatures(self.sources.traced, frames, seen, "activations", self._shifts())
         return UnionFeatures(self.sources.traced, frames, self._moments, self.recipe.features, self._shifts())
 
     def _shifts(self) -> dict[str, Shift]:
@@ -151,7 +159,7 @@ class UnionPruner:
         needed = bool(self.sources.names("permutable"))
         if reduced:
             analytic = self.recipe.norm == "analytic" and bool(self.sources.blueprint.norms)
-            by_weights = self.recipe.features != "activations" or bool(self.unseen())
+            by_weights = (self.recipe.features != "activations" and not self._by_noise) or bool(self.unseen())
             needed = needed or analytic or by_weights
         return self.aligner.align(dict.fromkeys(elastic, 0.0 if needed and reduced else 1.0))
 

@@ -10,7 +10,9 @@ from torch import nn
 from ..blueprint import Blueprint, Space
 from ..core.inputs import Signature
 from ..core.text import shorten, table
+from ..kernels import Plan
 from ..surgery import AppliedPlan, Count
+from .methods import Interpolate
 from .mixing import Mixing
 from .options import Recipe
 
@@ -52,6 +54,7 @@ class Summary:
     unseen: tuple[str, ...] = ()
     averaged: str = ""
     shortfall: str = ""
+    not_interpolated: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return str(self)
@@ -75,7 +78,7 @@ class Summary:
         unseen = ", ".join(self.unseen)
         notes = [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
         notes += [f"only averaged, whatever the size: {self.averaged}"] if self.averaged else []
-        return notes + [self.shortfall] * bool(self.shortfall)
+        return [*notes, *self.not_interpolated, *[self.shortfall] * bool(self.shortfall)]
 
     def _how(self) -> str:
         recipe = self.recipe
@@ -85,7 +88,9 @@ class Summary:
             how = f"{recipe.align}: {state} after {self.sweeps} sweep{'s' * (self.sweeps != 1)}"
             return f"{recipe.method}, {recipe.features} features, {how}, cost {self.cost:.4g}{refitted}"
         state = "" if self.converged else "; interrupted, the best found until then"
-        return f"{recipe.pruning}, {recipe.features} features, cost {self.cost:.4g}{state}{refitted}"
+        noise = recipe.features == "weights" and isinstance(recipe.pruning, Interpolate)
+        features = "activations of noise, for want of data" if noise else f"{recipe.features} features"
+        return f"{recipe.pruning}, {features}, cost {self.cost:.4g}{state}{refitted}"
 
 
 def _columns(recipe: Recipe) -> dict[str, Callable[[SpaceSummary], object]]:
@@ -175,6 +180,7 @@ class Fusion:
             self.unseen,
             self._averaged() if len(self.sources) > 1 else "",
             self.shortfall,
+            not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
         )
 
     def _averaged(self) -> str:
@@ -184,3 +190,23 @@ class Fusion:
         if not names:
             return ""
         return f"{shorten(names)} ({sum(sizes[n] for n in names) / sum(sizes.values()):.1%} of the parameters)"
+
+
+def not_interpolated(plan: Plan, blueprint: Blueprint) -> tuple[str, ...]:
+    """Where interpolation had to do something else, in words."""
+    interpolated = {s.name for s in blueprint if any(p.interpolation is not None for p in plan[s.name].pairs)}
+    bundles = {blueprint[name].bundle for name in interpolated}
+    clustered, nearest = [], []
+    for space in blueprint:
+        reduction = plan[space.name]
+        if space.name in interpolated:
+            reading = {b.parameter for b in space.bindings if b.role == "reads"}
+            nearest += sorted(reading - reduction.dense_readers) if reduction.dense_readers else []
+        elif space.kind == "elastic" and reduction.combined and (space.bundle is None or space.bundle not in bundles):
+            clustered.append(space.name)
+    notes = []
+    if clustered:
+        notes.append(f"clustered, since no weight reads combinations of their channels: {shorten(clustered)}")
+    if nearest:
+        notes.append(f"read the nearest channels that are kept, not combinations: {shorten(nearest)}")
+    return tuple(notes)

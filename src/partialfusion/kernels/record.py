@@ -22,8 +22,8 @@ def to_record(plan: Plan) -> dict[str, Any]:
 
     What people ask for is there to read: widths, fused and isolated channels, costs. The index arrays and weights of
     all kernel pairs follow as one compressed text: the indices as the smallest integers that hold them, the weights as
-    they are. Dense read kernels are left out: they may be larger than the model, whose weights were made with them. Only
-    which weights have one is noted.
+    they are. Dense read kernels are left out: they may be larger than the model, whose weights were made with them.
+    Only which weights have one is noted.
     """
     pairs = [p for r in plan.values() for p in (*r.pairs, *r.frames)]
     kind = _smallest(max((max(p.targets, p.sources) for p in pairs), default=0))

@@ -127,11 +127,8 @@ def _pruned(
         lost, table, dense = 0.0, np.eye(models, dtype=bool)[space.model], False
         if k < space.width:
             choice = method.choose(space, k, Search(seed))
-            lost, table, dense = (
-                choice.cost / (everything or 1.0),
-                np.zeros((k, models), bool),
-                choice.ridge is not None,
-            )
+            lost, dense = choice.cost / (everything or 1.0), choice.ridge is not None
+            table = np.zeros((k, models), bool)
             table[choice.target, space.model[choice.source]] = True
         support = support_of(table)
         yield (
