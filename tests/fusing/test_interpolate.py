@@ -185,7 +185,7 @@ def test_heads_are_kept_as_wholes_and_their_values_are_combined() -> None:
     assert np.array_equal(kept, result.plan["q"].pairs[0].source)
 
 
-def test_a_tied_weight_reads_the_nearest_channels_and_the_result_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_tied_weight_reads_is_clustered_and_the_result_says_so(caplog: pytest.LogCaptureFixture) -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -201,9 +201,11 @@ def test_a_tied_weight_reads_the_nearest_channels_and_the_result_says_so(caplog:
     tokens = torch.randint(9, (16, 5), generator=torch.Generator().manual_seed(0))
     with caplog.at_level(logging.WARNING):
         result = pf.prune(model, tokens, keep=0.5, method="interpolate", data=[tokens])
-    assert result.plan["embedding"].dense_readers == {"inner.0.weight"}
-    assert "read the nearest channels that are kept, not combinations: embedding.weight" in str(result.summary())
-    assert "read the nearest channels" in caplog.text
+    assert not result.plan["embedding"].dense_readers
+    assert result.plan["inner.0"].dense_readers == {"inner.2.weight"}
+    note = "clustered, since not all that reads them can combine their channels: embedding"
+    assert note in str(result.summary())
+    assert note in caplog.text
     assert torch.isfinite(result.model(tokens)).all()
 
 

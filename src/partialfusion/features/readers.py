@@ -11,6 +11,8 @@ from ..blueprint import AxisBinding, Space
 from ..core.arrays import Floats
 from .moments import Moments
 
+SCARCE = 10  # samples for each channel at which the ridge is twice as strong, below it grows by the square
+
 
 @dataclass(frozen=True, eq=False)
 class Reader:
@@ -21,34 +23,43 @@ class Reader:
         second: (n × n) second moments of what it reads, averaged over uses and slots.
         mean: (n × slots) means.
         norms: (n,) norm of the entries that read each channel.
+        samples: samples, positions and slots that the moments are averages of.
     """
 
     weight: str
     second: Floats
     mean: Floats
     norms: Floats
+    samples: int
 
     def gram(self, *, centred: bool) -> Floats:
         """(n × n) what is to be explained: second moments, or covariances where a constant costs nothing."""
         return self.second - self.mean @ self.mean.T / self.mean.shape[1] if centred else self.second
 
+    def ridge(self, strength: float) -> float:
+        """A ridge of this strength; stronger where there are few samples for each channel."""
+        return strength * (1 + (SCARCE * len(self.norms) / self.samples) ** 2)
+
 
 def dense_bindings(space: Space) -> list[AxisBinding]:
-    """The axes that read a space and may read any combination of channels; not those of a tied weight, which is an
-    embedding at the same time."""
+    """The axes that read a space, where all of them may read any combination of its channels.
+
+    A tied weight cannot: it is an embedding at the same time. A space that one reads has none.
+    """
+    reading = [b for b in space.bindings if b.role == "reads"]
     written = {(b.parameter, b.axis) for b in space.bindings if b.role != "reads"}
-    found = [b for b in space.bindings if b.role == "reads" and b.dim is not None]
-    return [b for b in found if (b.parameter, b.axis) not in written]
+    return reading if all(b.dim is not None and (b.parameter, b.axis) not in written for b in reading) else []
 
 
-def measured(places: Sequence[Moments]) -> tuple[Floats, Floats]:
-    """Second moments and means of what one weight reads in all its uses."""
+def measured(places: Sequence[Moments]) -> tuple[Floats, Floats, int]:
+    """Second moments and means of what one weight reads in all its uses, and the number of samples."""
     second, mean = np.zeros(()), np.zeros(())
     for m in places:
         means = np.concatenate([m.mean(k).cpu().numpy() for k in range(m.models)])
         second = second + m.union_covariance().cpu().numpy() + means @ means.T / means.shape[1]
         mean = mean + means
-    return second / len(places), mean / len(places)
+    samples = sum(m.count * m.sums[0].shape[1] for m in places)
+    return second / len(places), mean / len(places), samples
 
 
 def pooled(readers: Sequence[Reader], centred: Mapping[str, bool]) -> tuple[Floats, Floats]:

@@ -23,7 +23,7 @@ from .readers import Reader, dense_bindings, measured, pooled
 from .traced import TracedModel
 from .weights import describing_parameters, slices
 
-TOLERANCE = 1e-6  # moments are summed in single precision: a residual below this fraction of a channel is none
+TOLERANCE = 1e-5  # moments are summed in single precision: a residual below this fraction of a channel is none
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ class UnionFeatures:
         found: list[Reader] = []
         for binding in dense_bindings(self.sources[-1].blueprint[space]):
             if binding.parameter in seen and all(r.weight != binding.parameter for r in found):
-                second, mean = measured(seen[binding.parameter])
+                second, mean, samples = measured(seen[binding.parameter])
                 norms = self._norms_of(space, binding.parameter)
-                found.append(Reader(binding.parameter, finite(second, space), mean, norms))
+                found.append(Reader(binding.parameter, finite(second, space), mean, norms, samples))
         return found
 
     def _norms_of(self, space: str, weight: str) -> Floats:
@@ -236,7 +236,7 @@ class UnionSpace:
         for reader in self.features.readers(self.name):
             shift = self.features.shifts.get(reader.weight)
             own = reader.gram(centred=shift is not None)
-            matrix = read_map(own, kept, ridge=ridge, tolerance=TOLERANCE)
+            matrix = read_map(own, kept, ridge=reader.ridge(ridge), tolerance=TOLERANCE)
             offset = None if shift is None else reader.mean - matrix @ reader.mean[kept]
             maps[reader.weight] = ReadMap(matrix, offset, shift)
         return Interpolation(nearest_kept(gram, kept), maps)

@@ -146,7 +146,7 @@ class Interpolate:
             raise OptionError(f"ridge={self.ridge} must be a number above 0")
 
     def choose(self, space: UnionSpace, k: int, search: Search) -> Choice:
-        """What no weight reads, and what is only read in ways that combine no channels, is clustered."""
+        """Where something reads a space that cannot combine its channels, such as a tied weight, it is clustered."""
         found = space.selected(k, swaps=self.swaps)
         if found is None:
             return Cluster().choose(space, k, search)

@@ -206,7 +206,7 @@ def not_interpolated(plan: Plan, blueprint: Blueprint) -> tuple[str, ...]:
             clustered.append(space.name)
     notes = []
     if clustered:
-        notes.append(f"clustered, since no weight reads combinations of their channels: {shorten(clustered)}")
+        notes.append(f"clustered, since not all that reads them can combine their channels: {shorten(clustered)}")
     if nearest:
-        notes.append(f"read the nearest channels that are kept, not combinations: {shorten(nearest)}")
+        notes.append(f"read the nearest channels that are kept, since no activations were seen: {shorten(nearest)}")
     return tuple(notes)

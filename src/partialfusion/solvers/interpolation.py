@@ -153,8 +153,10 @@ def swap(
         tried[slot] = True
         if state.exchange(slot):
             tried[:] = False
-    residual = min(selection.residual, state.residual())
-    return Selection(state.kept, np.append(selection.residuals[:-1], residual))
+    fresh = _State.of(problem, state.kept)  # updates add up rounding errors
+    if fresh is None or not fresh.residual() < selection.residual:
+        return selection
+    return Selection(state.kept, np.append(selection.residuals[:-1], fresh.residual()))
 
 
 @dataclass(eq=False)
@@ -192,11 +194,14 @@ class _State:
 
     def losses(self) -> Floats:
         """(k,) by how much the residual grows without each kept channel."""
-        return np.asarray(self.coefficients**2 @ self.problem.weights / self.inverse.diagonal())
+        pivots = self.inverse.diagonal()
+        return np.asarray(self.coefficients**2 @ self.problem.weights / np.where(pivots > 0, pivots, np.inf))
 
     def exchange(self, slot: int) -> bool:
         """Replace a kept channel by the best other one; whether that helped, else nothing changes."""
         w, row, pivot = self.problem.weights, self.coefficients[slot], self.inverse[slot, slot]
+        if not pivot > 0:  # rounding: the kept channels are all but dependent
+            return False
         left = self.left + np.outer(row / pivot, row)
         diagonal = left.diagonal()
         gains = np.where(diagonal > self.problem.floor, w @ left**2 / np.where(diagonal > 0, diagonal, 1.0), -1.0)
