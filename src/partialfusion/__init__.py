@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .blueprint import AxisBinding, Blueprint, Space
     from .blueprint.registry import rule as register_rule
     from .fusing.budget import Budget
-    from .fusing.methods import Cluster, Magnitude, Zip
+    from .fusing.methods import Cluster, Interpolate, Magnitude, Zip
     from .fusing.mixing import Mixing, MixPoint
     from .fusing.result import Fusion, Summary
     from .io.onnx import export_onnx
@@ -35,7 +35,7 @@ else:
         "blueprint": ("AxisBinding", "Blueprint", "Space"),
         "fusing.budget": ("Budget",),
         "fusing.mixing": ("MixPoint", "Mixing"),
-        "fusing.methods": ("Cluster", "Magnitude", "Zip"),
+        "fusing.methods": ("Cluster", "Interpolate", "Magnitude", "Zip"),
         "fusing.result": ("Fusion", "Summary"),
         "io.onnx": ("export_onnx",),
         "io.pretrained": ("from_pretrained", "save_pretrained"),
@@ -72,6 +72,7 @@ __all__ = [
     "Frontier",
     "Fusion",
     "FusionError",
+    "Interpolate",
     "KernelPair",
     "Magnitude",
     "MismatchError",

@@ -89,13 +89,16 @@ def fuse(
         method: "average" (channel i with channel i), "permutation" (one to one: Git Re-Basin's weight matching, or
             with activations its activation matching, which is what "partial-ot" does at alpha=0), "ot" (optimal
             transport), "partial-ot" (the most similar channels are fused, the rest stay isolated); or generalised
-            pruning of the ensemble: "cluster" (similar channels of any model become one), "zip" (the most correlated
+            pruning of the ensemble: "cluster" (similar channels of any model become one), "interpolate" (some channels
+            of any model are kept, and the others are read as linear combinations of them), "zip" (the most correlated
             become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged into the others by
-            optimal transport). Or an object with settings: pf.Cluster(…), pf.Zip(…), pf.Magnitude(…).
+            optimal transport). Or an object with settings: pf.Cluster(…), pf.Interpolate(…), pf.Zip(…),
+            pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes activations
-            when there is data, and both for clustering.
+            when there is data, and both for clustering. "interpolate" works on activations alone; without data they
+            are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but in generalised pruning post
-            for spaces with batch norm and for "zip".
+            for spaces with batch norm, for "zip" and for "interpolate".
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
@@ -180,13 +183,15 @@ def prune(
             numbers, of which the first that matches counts and spaces without a match keep all. Default: 0.5.
         budget: instead of keep, how large the result may be: parameters relative to the model, such as 0.3, or
             pf.Budget(dense=…, flops=…, latency=…, channels=…). Channels go where they save most per parameter.
-        method: "cluster" (similar channels become one), "zip" (the most correlated become pairs), "magnitude" (the
-            least important are deleted), "magnitude+ot" (and merged into the others by optimal transport); or an
-            object with settings: pf.Cluster(…), pf.Zip(…), pf.Magnitude(…).
+        method: "cluster" (similar channels become one), "interpolate" (some channels are kept, and the others are read
+            as linear combinations of them), "zip" (the most correlated become pairs), "magnitude" (the least important
+            are deleted), "magnitude+ot" (and merged into the others by optimal transport); or an object with settings:
+            pf.Cluster(…), pf.Interpolate(…), pf.Zip(…), pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes both when
-            there is data, and activations alone for methods other than clustering.
+            there is data, and activations alone for methods other than clustering. "interpolate" works on activations
+            alone; without data they are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
-            norm and for "zip".
+            norm, for "zip" and for "interpolate".
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
             gives channels that no norm follows the spread and mean that they had, from the data, or from weights

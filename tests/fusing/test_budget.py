@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from partialfusion.core.inputs import Inputs
 from partialfusion.errors import OptionError
 from partialfusion.fusing.budget import Path, Sizes, Structure, allocate, latency
 from partialfusion.fusing.budget.paths import support_of
+from partialfusion.fusing.budget.sizes import Support
 from partialfusion_study.networks import ResNet18, mlp
 from zoo import ZOO
 
@@ -199,7 +199,7 @@ def test_allocation_is_close_to_the_best_there_is():
         for name in names:
             steps = np.sort(rng.random(8))[::-1]
             losses = np.append(np.cumsum(steps[::-1])[::-1], 0.0)
-            supports = tuple({name: Counter({1: k, 2: k, 3: 8 - k})} for k in range(9))
+            supports = tuple({name: Support({1: k, 2: k, 3: 8 - k})} for k in range(9))
             paths[name,] = Path(tuple(k / 8 for k in range(9)), tuple(losses), supports)
         smallest, largest = (
             structure.sizes({n: s for p in paths.values() for n, s in p.supports[at].items()}) for at in (0, -1)

@@ -41,7 +41,8 @@ def fuse(
     method: Annotated[
         str,
         typer.Option(
-            help="Fusion method: average, permutation, ot, partial-ot, cluster, zip, magnitude or magnitude+ot."
+            help="Fusion method: average, permutation, ot, partial-ot, cluster, interpolate, zip, magnitude or "
+            "magnitude+ot."
         ),
     ] = "partial-ot",
     features: opt.Features = "auto",

@@ -30,7 +30,9 @@ def prune(
     output: opt.Output = None,
     keep: opt.Keep = None,
     budget: opt.Budget = None,
-    method: Annotated[str, typer.Option(help="Pruning method: cluster, zip, magnitude or magnitude+ot.")] = "cluster",
+    method: Annotated[
+        str, typer.Option(help="Pruning method: cluster, interpolate, zip, magnitude or magnitude+ot.")
+    ] = "cluster",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
     data: opt.Data = None,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-MethodName = Literal["average", "permutation", "ot", "partial-ot", "cluster", "zip", "magnitude", "magnitude+ot"]
-PruningName = Literal["cluster", "zip", "magnitude", "magnitude+ot"]
+MethodName = Literal[
+    "average", "permutation", "ot", "partial-ot", "cluster", "interpolate", "zip", "magnitude", "magnitude+ot"
+]
+PruningName = Literal["cluster", "interpolate", "zip", "magnitude", "magnitude+ot"]
 Features = Literal["auto", "weights", "activations", "both"]
 # Before the activation function (what is computed), after it (what is read), or what suits the space.
 Site = Literal["pre", "post", "auto"]

@@ -228,9 +228,9 @@ class Activations:
             found[space] = np.mean(costs, axis=0)
         return found
 
-    def union(self, site: Site) -> dict[str, list[Moments]]:
+    def union(self, site: Site) -> dict[str, dict[Place, Moments]]:
         """Space → the moments of all models' channels, one for every place where the space is seen."""
-        return {space: [self.moments[p] for p in places] for space, places in self.places[site].items()}
+        return {space: {p: self.moments[p] for p in places} for space, places in self.places[site].items()}
 
 
 def _places(moments: Iterable[Place], taps: Sequence[Tap]) -> dict[str, list[Place]]:

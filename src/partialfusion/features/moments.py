@@ -62,6 +62,11 @@ class Moments:
     def models(self) -> int:
         return len(self.sums)
 
+    def wanted(self, per_channel: int) -> int:
+        """How many times as much data makes so many samples for each channel."""
+        channels = sum(len(s) for s in self.sums)
+        return -(-per_channel * channels // max(1, self.count * self.sums[0].shape[1]))
+
     def mean(self, m: int) -> Tensor:
         """(n × slots) of one model."""
         return self.shifts[m].double() + self.sums[m] / self.count

@@ -72,8 +72,19 @@ class TracedModel:
                 offset += target.size
             else:
                 target = layout[space.name].index(name, axis)
-            parts.append((pair.writing() if writes else pair.reading(), binding.index, target))
+            parts.append((pair.writing() if writes else pair.reading(name), binding.index, target))
         return axis_map(parts, self.tensors[name].shape[axis], length, fixed_weight=share if writes else 1.0)
+
+    def reading(self, name: str, space: str, values: Tensor) -> Tensor:
+        """(outputs,) what a weight computes where all channels of a space have these (units × slots) values everywhere,
+        and all others are zero."""
+        weight = self.number(name)
+        binding = next(b for b in self.blueprint[space].bindings if b.parameter == name and b.role == "reads")
+        written = self.written_axis(name)
+        assert written is not None
+        assert written != binding.axis
+        taken = weight.movedim((binding.axis, written), (0, 1))[torch.from_numpy(binding.index).to(weight.device)]
+        return torch.einsum("uso,us->o", taken.flatten(3).sum(3) if taken.dim() > 3 else taken, values.to(weight))
 
     def mapped(
         self,
@@ -84,6 +95,7 @@ class TracedModel:
         shape: tuple[int, ...] | None = None,
         keep: int | None = None,
         share: float = 1.0,
+        shift: Tensor | None = None,
     ) -> Tensor:
         """A parameter with its axes mapped: one term of W' = Σ_m write_m · W_m · read_m.
 
@@ -94,8 +106,9 @@ class TracedModel:
             shape: the shape in the target, where the layout is given.
             keep: an axis that stays as it is.
             share: the share of this model in what belongs to no channel.
+            shift: what is added to the parameter first.
         """
-        tensor = self.number(name)
+        tensor = self.number(name) if shift is None else self.number(name) + shift.to(self.number(name))
         for axis in self.blueprint.axes.get(name, {}):
             if axis != keep:
                 length = None if shape is None else shape[axis]

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations_with_replacement
 
 import numpy as np
 import torch
+from scipy.linalg import block_diag
 from torch import Tensor, nn
 
 from ..blueprint import Role
 from ..blueprint.spaces import owner
 from ..core.arrays import Floats, Ints
-from ..kernels import Choice, KernelPair
-from ..solvers import assignment
-from .activations import finite
+from ..kernels import Choice, Interpolation, KernelPair, ReadMap, Shift
+from ..solvers import Selection, assignment, nearest_kept, read_map, select, select_blocks, swap
+from .activations import Place, finite
 from .moments import Moments
+from .readers import Reader, dense_bindings, measured, pooled
 from .traced import TracedModel
 from .weights import describing_parameters, slices
+
+TOLERANCE = 1e-5  # moments are summed in single precision: a residual below this fraction of a channel is none
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,14 @@ class UnionFeatures:
         frames: per model, space → its kernel pair into the reference frame, in which weights are compared.
         moments: space → moments of the union's activations, one for each place where the space is seen.
         kind: "weights", "activations" or "both"; spaces whose activations are not seen go by their weights.
+        shifts: weight → what can take a constant in what it computes, where there is such a parameter.
     """
 
     sources: Sequence[TracedModel]
     frames: Sequence[Mapping[str, KernelPair]]
-    moments: Mapping[str, Sequence[Moments]]
+    moments: Mapping[str, Mapping[Place, Moments]]
     kind: str
+    shifts: Mapping[str, Shift] = field(default_factory=dict)
 
     @cached_property
     def parameters(self) -> set[str]:
@@ -55,7 +61,9 @@ class UnionFeatures:
     def _squared_distances(self, space: str) -> Floats:
         found = []
         if self._by_activations(space):
-            found.append([_relative(m.union_squared_distances(), m.union_power()) for m in self.moments[space]])
+            found.append(
+                [_relative(m.union_squared_distances(), m.union_power()) for m in self.moments[space].values()]
+            )
         if self._by_weights(space):
             rows = self._rows(space)
             found.append([_relative(torch.cdist(x, x).square(), x.square().sum(1)) for x in rows])
@@ -65,7 +73,7 @@ class UnionFeatures:
         """(n × n) covariances of activations, inner products of weights; all places and modules count the same."""
         found = []
         if self._by_activations(space):
-            found.append([_relative(m.union_covariance(), m.union_variance()) for m in self.moments[space]])
+            found.append([_relative(m.union_covariance(), m.union_variance()) for m in self.moments[space].values()])
         if self._by_weights(space):
             found.append([_relative(x @ x.T, x.square().sum(1)) for x in self._rows(space)])
         return self._summed(space, found)
@@ -82,8 +90,46 @@ class UnionFeatures:
         """(n,) root mean square over the places of the activations' standard deviations, each on its mean scale."""
         if space not in self.moments:
             return self.norms(space, outgoing=False)
-        found = [m.union_variance() for m in self.moments[space]]
+        found = [m.union_variance() for m in self.moments[space].values()]
         return finite(torch.stack([_relative(v, v) for v in found]).mean(0).sqrt().cpu().numpy(), space)
+
+    def readers(self, space: str) -> list[Reader]:
+        """The weights that read a space and can read combinations of channels, with what they see. Computed once."""
+        if space not in self._readers:
+            self._readers[space] = self._reading(space)
+        return self._readers[space]
+
+    @cached_property
+    def selections(self) -> dict[tuple[str, bytes], Selection]:
+        """Space and masses of its channels → the largest selection that was asked for."""
+        return {}
+
+    @cached_property
+    def _readers(self) -> dict[str, list[Reader]]:
+        return {}
+
+    def _reading(self, space: str) -> list[Reader]:
+        seen: dict[str, list[Moments]] = {}
+        if self._by_activations(space):
+            for (_, weight, role, *_), moments in self.moments[space].items():
+                if role == "reads":
+                    seen.setdefault(weight, []).append(moments)
+        found: list[Reader] = []
+        for binding in dense_bindings(self.sources[-1].blueprint[space]):
+            if binding.parameter in seen and all(r.weight != binding.parameter for r in found):
+                second, mean, samples = measured(seen[binding.parameter])
+                norms = self._norms_of(space, binding.parameter)
+                found.append(Reader(binding.parameter, finite(second, space), mean, norms, samples))
+        return found
+
+    def _norms_of(self, space: str, weight: str) -> Floats:
+        """(n,) norm of the entries with which one weight reads each channel."""
+        bindings = self.sources[-1].blueprint[space].bindings
+        numbers = [k for k, b in enumerate(bindings) if b.parameter == weight and b.role == "reads"]
+        rows = [
+            torch.cat([self._slices(m, space, k, False).norm(dim=1) for m in range(len(self.sources))]) for k in numbers
+        ]
+        return np.asarray(torch.stack(rows).square().sum(0).sqrt().cpu().numpy())
 
     def _summed(self, space: str, found: Sequence[Sequence[Tensor]]) -> Floats:
         """Activations and weights, the average of each."""
@@ -151,6 +197,50 @@ class UnionSpace:
         """(n × n) covariance of the channels."""
         return self.features.covariance(self.name)
 
+    @cached_property
+    def read(self) -> tuple[Floats, Floats] | None:
+        """(n × n) moments of what is read of the space, and (n,) how much each channel counts: the norm of what reads
+        it, times the share of its model. None where no weight can read combinations of channels."""
+        readers = self.features.readers(self.name)
+        if not readers:
+            return None
+        gram, weights = pooled(readers, {r.weight: r.weight in self.features.shifts for r in readers})
+        weights = weights * self.masses
+        return gram, weights if weights.any() else np.ones_like(weights)
+
+    def selected(self, k: int, *, swaps: bool) -> Selection | None:
+        """The k channels from which all can be computed best, None where no weight can read combinations of them.
+
+        Without swaps, one selection serves all sizes.
+        """
+        if self.read is None:
+            return None
+        gram, weights = self.read
+        known = self._ordered(k, lambda most: select(gram, most, weights, tolerance=TOLERANCE))
+        return swap(gram, known, weights, tolerance=TOLERANCE) if swaps else known
+
+    def _ordered(self, k: int, solve: Callable[[int], Selection]) -> Selection:
+        """The first k of the largest selection; where that is too small, of one at least twice as large."""
+        cache, key = self.features.selections, (self.name, self.masses.tobytes())
+        known = cache.get(key)
+        if known is None or len(known.kept) < k:
+            known = cache[key] = solve(k if known is None else min(self.width, max(k, 2 * len(known.kept))))
+        return known.first(k)
+
+    def interpolation(self, kept: Ints, ridge: float) -> Interpolation | None:
+        """How all channels are read from those kept, None where no weight can read combinations of channels."""
+        if self.read is None:
+            return None
+        gram, _ = self.read
+        maps: dict[str, ReadMap | None] = {}
+        for reader in self.features.readers(self.name):
+            shift = self.features.shifts.get(reader.weight)
+            own = reader.gram(centred=shift is not None)
+            matrix = read_map(own, kept, ridge=reader.ridge(ridge), tolerance=TOLERANCE)
+            offset = None if shift is None else reader.mean - matrix @ reader.mean[kept]
+            maps[reader.weight] = ReadMap(matrix, offset, shift)
+        return Interpolation(nearest_kept(gram, kept), maps)
+
     def importance(self, by: str) -> Floats:
         """(n,) by "incoming" or "outgoing" weights or by the deviation of the "activation", times the model's share."""
         if by == "activation":
@@ -181,6 +271,16 @@ class UnionHeads(UnionSpace):
     def covariance(self) -> Floats:
         """(n × n) mean covariances of the channels of two heads, matched as well as they can be."""
         return -self._matched(lambda space: -space.covariance)
+
+    def selected(self, k: int, *, swaps: bool) -> Selection | None:
+        """The k heads from which all can be computed best: their channels in the spaces that weights read."""
+        read = [(s.read, b) for s, b in self._pairs() if s.read is not None]
+        if not read:
+            return None
+        gram = block_diag(*(moments for (moments, _), _ in read))
+        weights = np.concatenate([w for (_, w), _ in read])
+        blocks = np.concatenate([b for _, b in read])
+        return self._ordered(k, lambda most: select_blocks(gram, blocks, most, weights, tolerance=TOLERANCE))
 
     def importance(self, by: str) -> Floats:
         """(n,) the root mean square of the importances of a head's channels, over the spaces."""

@@ -13,7 +13,16 @@ from ..core.literals import Importance, Site, Solver
 from ..errors import OptionError
 from ..features import UnionSpace
 from ..kernels import Choice
-from ..solvers import Clustering, cluster, coupling, lloyd, stochastic_ward, ward, zip_pairs
+from ..solvers import (
+    INTERPOLATION_RIDGE,
+    Clustering,
+    cluster,
+    coupling,
+    lloyd,
+    stochastic_ward,
+    ward,
+    zip_pairs,
+)
 
 SOLVERS: tuple[str, ...] = get_args(Solver)
 RESTARTS = {"stochastic-ward": 1000, "lloyd": 10}
@@ -22,10 +31,17 @@ IMPORTANCE: tuple[str, ...] = get_args(Importance)
 
 @dataclass(frozen=True)
 class Preference:
-    """The features that suit a method when there is data, and where to look at activations."""
+    """The features that suit a method when there is data, and where to look at activations.
+
+    Attributes:
+        features: what to compare channels by.
+        site: where to look at activations.
+        only: no other features and site make sense.
+    """
 
     features: Literal["weights", "activations", "both"] = "both"
     site: Site = "auto"
+    only: bool = False
 
 
 @dataclass
@@ -107,6 +123,34 @@ class Cluster:
             return cluster(squared, k, masses, effort=self.effort, **options)
         solve = lloyd if self.solver == "lloyd" else stochastic_ward
         return solve(squared, k, masses, restarts=self.restarts or RESTARTS[self.solver], **options)
+
+
+@dataclass(frozen=True)
+class Interpolate:
+    """Some channels are kept as they are, all others are read as linear combinations of them.
+
+    Attributes:
+        ridge: the strength with which these are held to the one kept channel that is most alike.
+        swaps: improve the greedy selection by exchanging single channels.
+    """
+
+    ridge: float = INTERPOLATION_RIDGE
+    swaps: bool = True
+
+    name = "interpolate"
+    needs_data = False
+    prefers: ClassVar[Preference] = Preference("activations", "post", only=True)
+
+    def __post_init__(self) -> None:
+        if not self.ridge > 0:
+            raise OptionError(f"ridge={self.ridge} must be a number above 0")
+
+    def choose(self, space: UnionSpace, k: int, search: Search) -> Choice:
+        """Where something reads a space that cannot combine its channels, such as a tied weight, it is clustered."""
+        found = space.selected(k, swaps=self.swaps)
+        if found is None:
+            return Cluster().choose(space, k, search)
+        return Choice.of_kept(np.sort(found.kept), found.residual, ridge=self.ridge)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import Any, Literal
 from ..core.literals import Alpha, Convention, Keep, MethodName, Site, Zeros
 from ..errors import DataError, OptionError
 from ..surgery import RIDGE
-from .methods import Cluster, Magnitude, PruningMethod, Zip
+from .methods import Cluster, Interpolate, Magnitude, PruningMethod, Zip
 
 Method = MethodName | PruningMethod
 
 COUPLING = ("average", "permutation", "ot", "partial-ot")
 PRUNING: dict[str, PruningMethod] = {
-    method.name: method for method in (Cluster(), Zip(), Magnitude(), Magnitude(transport=True))
+    method.name: method for method in (Cluster(), Interpolate(), Zip(), Magnitude(), Magnitude(transport=True))
 }
 DEFAULT_ALPHA = 0.4
 
@@ -86,6 +86,9 @@ def resolve(
     _known("align", align, ("fixed-point", "greedy"))
     _known("convention", convention, ("value", "mass"))
     _known("site", site, ("auto", "pre", "post"))
+    if pruning is not None and getattr(pruning.prefers, "only", False):
+        _known("features", features, ("auto", "weights", pruning.prefers.features))
+        _known("site", site, ("auto", pruning.prefers.site))
     if features == "auto" and pruning is not None and has_data:
         features = pruning.prefers.features
     features = _with_data("features", features, ("activations", "both"), "weights", has_data)

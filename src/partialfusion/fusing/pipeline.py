@@ -32,9 +32,10 @@ from ..surgery import (
 from ..surgery.config import follow_config, refuse
 from .align import Aligner
 from .budget import Allocator, Budget, BudgetError, allocator
+from .methods import Interpolate
 from .options import Recipe
 from .pruning import UnionPruner
-from .result import Fusion, Latency
+from .result import Fusion, Latency, not_interpolated
 from .shortfall import shortfall_of
 from .sources import Sources
 from .validation import check_alpha, check_keep, check_tensors
@@ -298,6 +299,12 @@ class Pipeline:
             log.warning("no activations were seen of %s: matched by weights instead", shorten(unseen))
         self._warned.update(unseen)
 
+    def _warn_once(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            if note not in self._warned:
+                log.warning("%s", note)
+        self._warned.update(notes)
+
     def _unseen(self, recipe: Recipe) -> list[str]:
         pruner = self._pruner(recipe)
         if self.batches is None or not self.sources.recorded:
@@ -329,6 +336,8 @@ class Pipeline:
             shortfall=shortfall,
             changes=self._changes,
         )
+        if isinstance(recipe.pruning, Interpolate):
+            self._warn_once(not_interpolated(result.plan, blueprints[-1]))
         if refits and batches is not None:
             refit_result(fusion, result.model, batches, recipe, self.progress)
             fusion = replace(fusion, count=count(result, self.models[-1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -10,9 +11,11 @@ import numpy as np
 from ..core.arrays import Ints
 from ..core.progress import ProgressCallback, silent
 from ..features import Need, UnionFeatures, UnionHeads, UnionSpace
+from ..features.activations import Place
 from ..features.moments import Moments
-from ..kernels import Choice, KernelPair, PlanTemplate
+from ..kernels import Choice, KernelPair, PlanTemplate, Shift
 from ..kernels.pair import reference_frames
+from ..surgery.refit.steps import LayerCalls
 from .align import Aligner, Alignment
 from .methods import PruningMethod, Search
 from .options import Recipe
@@ -77,17 +80,23 @@ class UnionPruner:
         return self.recipe.features != "weights" or self.method.needs_data
 
     @property
-    def _moments(self) -> dict[str, list[Moments]]:
+    def _moments(self) -> dict[str, dict[Place, Moments]]:
         need = Need(self.recipe.site, within=self.recipe.features != "weights")
         return self.sources.activations(need).union(self.recipe.site) if self._needs_activations else {}
+
+    @property
+    def _by_noise(self) -> bool:
+        """Whether the method works on activations alone and has to make do with those of noise."""
+        return self.recipe.features == "weights" and getattr(self.method.prefers, "only", False)
 
     def _chosen(self, name: str, k: int, recipe: Recipe, search: Search) -> dict[str, Choice]:
         """What becomes of a space that is reduced to k channels, and of those whose heads go with its own."""
         space = self._union_space(name, recipe.mix)
         if not isinstance(space, UnionHeads):
-            return {name: self._checked(self.method.choose(space, k, search), name, k)}
+            return {name: _read(space, self._checked(self.method.choose(space, k, search), name, k))}
         heads = k * space.width // sum(self.sources.widths[name])
-        return space.channels(self._checked(self.method.choose(space, heads, search), name, heads))
+        choices = space.channels(self._checked(self.method.choose(space, heads, search), name, heads))
+        return {s.name: _read(s, choices[s.name]) for s in space.spaces}
 
     def _checked(self, choice: Choice, name: str, k: int) -> Choice:
         assert choice.targets == k, f"{self.method.name} gave {choice.targets} targets for {name} instead of {k}"
@@ -125,7 +134,21 @@ class UnionPruner:
         """What is known of the channels of the union."""
         self.sources.require_numbers()
         frames = self._frames(self._alignments(reduced=True))
-        return UnionFeatures(self.sources.traced, frames, self._moments, self.recipe.features)
+        if self._by_noise:
+            seen = self.sources.noise(Need(self.recipe.site, within=True), self.recipe.seed).union(self.recipe.site)
+            return UnionFeatures(self.sources.traced, frames, seen, "activations", self._shifts())
+        return UnionFeatures(self.sources.traced, frames, self._moments, self.recipe.features, self._shifts())
+
+    def _shifts(self) -> dict[str, Shift]:
+        """Weight → its bias, or the mean of the norm that alone follows it."""
+        means = {norm.var: norm.mean for norm in self.sources.blueprint.norms}
+        found = {}
+        for step in LayerCalls(self.sources.models[-1], self.sources.inputs).steps().values():
+            if step.name is not None and step.bias is not None:
+                found[step.name] = Shift(step.bias)
+            elif step.name is not None and step.norm in means:
+                found[step.name] = Shift(means[step.norm], -1.0)
+        return found
 
     def _alignments(self, *, reduced: bool) -> list[Alignment]:
         """How the models correspond, where that is needed: to compare their weights, to match spaces that keep their
@@ -136,7 +159,7 @@ class UnionPruner:
         needed = bool(self.sources.names("permutable"))
         if reduced:
             analytic = self.recipe.norm == "analytic" and bool(self.sources.blueprint.norms)
-            by_weights = self.recipe.features != "activations" or bool(self.unseen())
+            by_weights = (self.recipe.features != "activations" and not self._by_noise) or bool(self.unseen())
             needed = needed or analytic or by_weights
         return self.aligner.align(dict.fromkeys(elastic, 0.0 if needed and reduced else 1.0))
 
@@ -147,6 +170,13 @@ class UnionPruner:
             for s, widths in self.sources.widths.items()
         }
         return [{s: pairs[m] for s, pairs in frames.items()} for m in range(len(self.sources.models))]
+
+
+def _read(space: UnionSpace, choice: Choice) -> Choice:
+    """The choice with how the channels that are not kept are read, where least squares say that."""
+    if choice.ridge is None:
+        return choice
+    return replace(choice, interpolation=space.interpolation(choice.source, choice.ridge))
 
 
 def _everything(widths: Sequence[int], mix: Sequence[float]) -> Choice:

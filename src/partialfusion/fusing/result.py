@@ -10,7 +10,9 @@ from torch import nn
 from ..blueprint import Blueprint, Space
 from ..core.inputs import Signature
 from ..core.text import shorten, table
+from ..kernels import Plan
 from ..surgery import AppliedPlan, Count
+from .methods import Interpolate
 from .mixing import Mixing
 from .options import Recipe
 
@@ -76,6 +78,7 @@ class Summary:
     changes: tuple[str, ...] = ()
     unused: str = ""
     latency: Latency | None = None
+    not_interpolated: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return str(self)
@@ -99,7 +102,7 @@ class Summary:
         notes = [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
         notes += [f"only averaged, whatever the size: {self.averaged}"] if self.averaged else []
         notes += [f"not used in evaluation mode, so averaged as it stands: {self.unused}"] if self.unused else []
-        return [*notes, *[self.shortfall] * bool(self.shortfall), *self.changes]
+        return [*notes, *self.not_interpolated, *[self.shortfall] * bool(self.shortfall), *self.changes]
 
     def _how(self) -> str:
         recipe = self.recipe
@@ -109,7 +112,9 @@ class Summary:
             how = f"{recipe.align}: {state} after {self.sweeps} sweep{'s' * (self.sweeps != 1)}"
             return f"{recipe.method}, {recipe.features} features, {how}, cost {self.cost:.4g}{refitted}"
         state = "" if self.converged else "; interrupted, the best found until then"
-        return f"{recipe.pruning}, {recipe.features} features, cost {self.cost:.4g}{state}{refitted}"
+        noise = recipe.features == "weights" and isinstance(recipe.pruning, Interpolate)
+        features = "activations of noise, for want of data" if noise else f"{recipe.features} features"
+        return f"{recipe.pruning}, {features}, cost {self.cost:.4g}{state}{refitted}"
 
     def _zeros(self) -> str:
         """What refitting did with the zero blocks, where there were any."""
@@ -211,6 +216,7 @@ class Fusion:
             self.changes,
             shorten([name for name, _ in self.sources[-1].named_parameters() if name not in self.blueprint.used]),
             self.latency,
+            not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
         )
 
     def _averaged(self) -> str:
@@ -220,3 +226,23 @@ class Fusion:
         if not names:
             return ""
         return f"{shorten(names)} ({sum(sizes[n] for n in names) / sum(sizes.values()):.1%} of the parameters)"
+
+
+def not_interpolated(plan: Plan, blueprint: Blueprint) -> tuple[str, ...]:
+    """Where interpolation had to do something else, in words."""
+    interpolated = {s.name for s in blueprint if any(p.interpolation is not None for p in plan[s.name].pairs)}
+    bundles = {blueprint[name].bundle for name in interpolated}
+    clustered, nearest = [], []
+    for space in blueprint:
+        reduction = plan[space.name]
+        if space.name in interpolated:
+            reading = {b.parameter for b in space.bindings if b.role == "reads"}
+            nearest += sorted(reading - reduction.dense_readers) if reduction.dense_readers else []
+        elif space.kind == "elastic" and reduction.combined and (space.bundle is None or space.bundle not in bundles):
+            clustered.append(space.name)
+    notes = []
+    if clustered:
+        notes.append(f"clustered, since not all that reads them can combine their channels: {shorten(clustered)}")
+    if nearest:
+        notes.append(f"read the nearest channels that are kept, since no activations were seen: {shorten(nearest)}")
+    return tuple(notes)

@@ -11,9 +11,14 @@ from torch import nn
 from ..blueprint import Blueprint
 from ..core.batches import Batches
 from ..core.inputs import Inputs
-from ..errors import MismatchError, OptionError
+from ..core.noise import noise
+from ..errors import DataError, MismatchError, OptionError
 from ..features import Activations, Need, TracedModel
 from .conform import conformed
+
+NOISE_ROWS = 16  # of a batch of noise
+NOISE_RUNS = 64  # batches of it, at most
+NOISE_SAMPLES = 20  # samples and positions for each channel, where the limit allows
 
 
 class Sources:
@@ -83,6 +88,23 @@ class Sources:
             batches = self.batches if self.batches is not None else ()
             self._activations = Activations.record(self.models, self.blueprints, batches, spaces, self.needs)
         return self._activations
+
+    def noise(self, need: Need, seed: int) -> Activations:
+        """What is measured on noise in the place of data: as much of it as the widest spaces need, up to a limit."""
+        self.require_numbers()
+
+        def record(runs: int, rows: int | None) -> Activations:
+            batches = noise(self.inputs, runs, seed, rows=rows)
+            return Activations.record(self.models, self.blueprints, batches, self.names("elastic"), {need})
+
+        rows: int | None = NOISE_ROWS
+        try:
+            first = record(1, rows)
+        except DataError:  # a model that takes batches of one size only
+            rows = None
+            first = record(1, rows)
+        runs = max((m.wanted(NOISE_SAMPLES) for m in first.moments.values()), default=1)
+        return first if runs <= 1 else record(min(runs, NOISE_RUNS), rows)
 
     @property
     def recorded(self) -> bool:

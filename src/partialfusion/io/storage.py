@@ -195,7 +195,11 @@ def inspect(path: StrPath) -> Stored:
 
 
 def load_plan(path: StrPath) -> Plan:
-    """The plan of a stored fusion, exactly as it was saved; applied to the same sources it gives the same model."""
+    """The plan of a stored fusion, exactly as it was saved; applied to the same sources it gives the same model.
+
+    Only the dense read kernels of interpolation are not in the file: they may be larger than the model. Such a plan
+    shows which channels were kept, and serves `restore`, refit and blocks, but cannot be applied again.
+    """
     return inspect(path).plan
 
 

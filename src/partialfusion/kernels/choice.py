@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.arrays import MASS_TOLERANCE, Floats, Ints
 from ..core.literals import Convention
-from .pair import KernelPair
+from .pair import Interpolation, KernelPair, ReadMap
 from .reduction import Reduction
 
 
@@ -23,6 +23,9 @@ class Choice:
         targets: number of target channels, each with at least one entry.
         cost: what is lost, in the units of the features.
         complete: False where the search was interrupted.
+        ridge: read the channels without an entry by least squares, with this strength of the ridge; None where they
+            are not read at all. It is for choices in which every target has one entry.
+        interpolation: what is read then, over the channels of all models.
     """
 
     target: Ints
@@ -31,6 +34,8 @@ class Choice:
     targets: int
     cost: float = 0.0
     complete: bool = True
+    ridge: float | None = None
+    interpolation: Interpolation | None = None
 
     @classmethod
     def of_labels(cls, labels: Ints, masses: Floats, cost: float = 0.0, *, complete: bool = True) -> Choice:
@@ -38,9 +43,9 @@ class Choice:
         return cls(labels, np.arange(len(labels)), masses, int(labels.max()) + 1, cost, complete)
 
     @classmethod
-    def of_kept(cls, kept: Ints, cost: float = 0.0) -> Choice:
-        """The channels named stay isolated, all others are deleted."""
-        return cls(np.arange(len(kept)), kept, np.ones(len(kept)), len(kept), cost)
+    def of_kept(cls, kept: Ints, cost: float = 0.0, *, ridge: float | None = None) -> Choice:
+        """The channels named stay isolated, all others are deleted, or with a ridge read by least squares."""
+        return cls(np.arange(len(kept)), kept, np.ones(len(kept)), len(kept), cost, ridge=ridge)
 
     @classmethod
     def of_coupling(cls, plan: Floats, cost: float = 0.0) -> Choice:
@@ -72,7 +77,8 @@ def reduce_union(
     """
     starts = np.cumsum([0, *widths])
     model = np.searchsorted(starts, choice.source, side="right") - 1
-    target = _ordered(choice, model, len(widths))[choice.target]
+    place = _ordered(choice, model, len(widths))
+    target = place[choice.target]
     per_target = _fractions(choice.mass, target, choice.targets)
     per_source = _fractions(choice.mass, choice.source, int(starts[-1]))
     write, read = (per_target, per_source) if convention == "value" else (per_source, per_target)
@@ -80,7 +86,8 @@ def reduce_union(
     for m, width in enumerate(widths):
         entries = model == m
         source = choice.source[entries] - starts[m]
-        pairs.append(KernelPair(target[entries], source, write[entries], read[entries], choice.targets, width))
+        read_by = _of_model(choice.interpolation, place, slice(int(starts[m]), int(starts[m + 1])))
+        pairs.append(KernelPair(target[entries], source, write[entries], read[entries], choice.targets, width, read_by))
     writes = _support(choice, model, len(widths))
     single = writes.sum(1) == 1
     return Reduction(
@@ -92,6 +99,19 @@ def reduce_union(
         sweeps=1,
         converged=choice.complete,
     )
+
+
+def _of_model(whole: Interpolation | None, place: Ints, rows: slice) -> Interpolation | None:
+    """The part of one model, with the targets at their new places."""
+    if whole is None:
+        return None
+    maps: dict[str, ReadMap | None] = {}
+    for weight, found in whole.maps.items():
+        assert found is not None
+        matrix = np.empty_like(found.matrix[rows])
+        matrix[:, place] = found.matrix[rows]
+        maps[weight] = replace(found, matrix=matrix, offset=None if found.offset is None else found.offset[rows])
+    return Interpolation(place[whole.nearest[rows]], maps)
 
 
 def _support(choice: Choice, model: Ints, models: int) -> np.ndarray:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..core.arrays import Floats, Ints
 from ..core.literals import Convention
+from ..errors import OptionError
 from .coupling import Coupling
 
 
@@ -22,11 +23,54 @@ class Pattern:
 
 
 @dataclass(frozen=True)
+class Shift:
+    """The parameter that can take a constant in what a weight computes: a bias, or the mean of the norm behind it.
+
+    Attributes:
+        parameter: its name.
+        sign: 1 where it is added, −1 where it is subtracted.
+    """
+
+    parameter: str
+    sign: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class ReadMap:
+    """A dense read kernel: every source channel as a linear combination of all target channels, and a constant.
+
+    Attributes:
+        matrix: (sources × targets).
+        offset: (sources × slots) the constant at every place of a channel; None where there is none.
+        shift: the parameter that takes what the weight makes of the constant.
+    """
+
+    matrix: Floats
+    offset: Floats | None = None
+    shift: Shift | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Interpolation:
+    """How the channels of one model are read where some were not kept.
+
+    Attributes:
+        nearest: (sources,) the target channel that stands for each; a kept channel stands for itself.
+        maps: weight that reads the space → its read kernel; None for one that is not known, as in a plan from a file.
+            All that is not in here reads the nearest channels.
+    """
+
+    nearest: Ints
+    maps: Mapping[str, ReadMap | None]
+
+
+@dataclass(frozen=True)
 class KernelPair:
     """The matrices `write` (targets × sources) and `read` (sources × targets) of one space for one model.
 
     Both have the same support, so they share the index arrays: entry e says that source channel `source[e]` enters
-    target channel `target[e]` with weight `write[e]` and reads it with weight `read[e]`.
+    target channel `target[e]` with weight `write[e]` and reads it with weight `read[e]`. With an interpolation, this
+    says what is written, and the interpolation says what is read.
     """
 
     target: Ints
@@ -35,6 +79,7 @@ class KernelPair:
     read: Floats
     targets: int
     sources: int
+    interpolation: Interpolation | None = None
 
     @classmethod
     def identity(cls, n: int, write: float = 1.0) -> KernelPair:
@@ -44,8 +89,25 @@ class KernelPair:
     def writing(self) -> Pattern:
         return Pattern(self.target, self.source, self.write)
 
-    def reading(self) -> Pattern:
-        return Pattern(self.target, self.source, self.read)
+    def reading(self, weight: str | None = None) -> Pattern | ReadMap:
+        """What a weight reads; without its name, what is read where no dense kernel can be."""
+        if self.interpolation is None:
+            return Pattern(self.target, self.source, self.read)
+        if weight is not None and weight in self.interpolation.maps:
+            found = self.interpolation.maps[weight]
+            if found is None:
+                raise OptionError(
+                    f"the plan does not hold what {weight} reads: files leave out the dense kernels of interpolation; "
+                    "use the model in the file, or fuse again"
+                )
+            return found
+        return Pattern(self.interpolation.nearest, np.arange(self.sources), np.ones(self.sources))
+
+    def counted(self) -> Floats:
+        """(targets,) how many source channels read each target channel, where every one reads a weighted average."""
+        read = self.reading()
+        assert isinstance(read, Pattern)
+        return np.bincount(read.target, read.weight, self.targets).astype(np.float64)
 
     def write_matrix(self) -> Floats:
         """(targets × sources), dense: for inspection and tests."""
@@ -53,10 +115,13 @@ class KernelPair:
         np.add.at(dense, (self.target, self.source), self.write)
         return dense
 
-    def read_matrix(self) -> Floats:
-        """(sources × targets), dense: for inspection and tests."""
+    def read_matrix(self, weight: str | None = None) -> Floats:
+        """(sources × targets), dense, as one weight reads it: for inspection and tests."""
+        read = self.reading(weight)
+        if isinstance(read, ReadMap):
+            return read.matrix
         dense = np.zeros((self.sources, self.targets))
-        np.add.at(dense, (self.source, self.target), self.read)
+        np.add.at(dense, (read.source, read.target), read.weight)
         return dense
 
 

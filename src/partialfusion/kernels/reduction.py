@@ -51,6 +51,11 @@ class Reduction:
         """Source channels that enter no target channel."""
         return sum(p.sources - len(np.unique(p.source)) for p in self.pairs)
 
+    @property
+    def dense_readers(self) -> frozenset[str]:
+        """The weights that read every source channel from all target channels."""
+        return frozenset(w for p in self.pairs if p.interpolation is not None for w in p.interpolation.maps)
+
     def support(self) -> np.ndarray:
         """(width × models), whether the model writes the target channel."""
         table = np.zeros((self.width, len(self.pairs)), bool)

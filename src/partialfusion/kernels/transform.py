@@ -1,4 +1,4 @@
-"""Applying kernels to tensors by index operations: the one place where a weight is transformed."""
+"""Applying kernels to tensors, by index operations or dense products: the one place where a weight is transformed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arrays import Ints
-from .pair import Pattern
+from ..core.arrays import Floats, Ints
+from .pair import Pattern, ReadMap
 
 
 @dataclass(frozen=True)
 class AxisMap:
     """A sparse linear map of one tensor axis: entry e adds weight[e] × position source[e] to position target[e].
 
-    `gather` means that every target position is hit exactly once and in order, `copy` that none is hit twice.
+    `gather` means that every target position is hit exactly once and in order, `copy` that none is hit twice. A dense
+    part has its own positions: its (sources × targets) matrix, and the (units × multiplicity) positions of both.
     """
 
     target: Ints
@@ -26,6 +27,7 @@ class AxisMap:
     length: int
     gather: bool
     copy: bool
+    dense: tuple[tuple[Floats, Ints, Ints], ...] = ()
 
     def __call__(self, tensor: Tensor, axis: int) -> Tensor:
         device = tensor.device
@@ -39,11 +41,22 @@ class AxisMap:
         shape[axis] = self.length
         result = tensor.new_zeros(shape)
         target = torch.from_numpy(self.target).to(device)
-        return result.index_copy_(axis, target, taken) if self.copy else result.index_add_(axis, target, taken)
+        result = result.index_copy_(axis, target, taken) if self.copy else result.index_add_(axis, target, taken)
+        for matrix, old, new in self.dense:
+            result.index_copy_(axis, torch.from_numpy(new.reshape(-1)).to(device), _combined(tensor, axis, matrix, old))
+        return result
+
+
+def _combined(tensor: Tensor, axis: int, matrix: Floats, index: Ints) -> Tensor:
+    """The positions (sources × multiplicity) of an axis combined into (targets · multiplicity) others."""
+    taken = tensor.index_select(axis, torch.from_numpy(index.reshape(-1)).to(tensor.device)).movedim(axis, -1)
+    taken = taken.unflatten(-1, index.shape).transpose(-1, -2)
+    combined = taken @ torch.from_numpy(matrix).to(tensor)
+    return combined.transpose(-1, -2).flatten(-2).movedim(-1, axis)
 
 
 def axis_map(
-    parts: Sequence[tuple[Pattern, Ints, Ints]],
+    parts: Sequence[tuple[Pattern | ReadMap, Ints, Ints]],
     source_length: int,
     target_length: int | None = None,
     *,
@@ -52,7 +65,7 @@ def axis_map(
     """The map of one parameter axis.
 
     Args:
-        parts: for every space on the axis, its pattern, and the (units × multiplicity) positions of the source and of
+        parts: for every space on the axis, its kernel, and the (units × multiplicity) positions of the source and of
             the target units.
         source_length: length of the axis in the source model.
         target_length: length in the result; where missing, positions are counted on from the given ones.
@@ -60,9 +73,11 @@ def axis_map(
 
     Positions that no space covers belong to no channel: they keep their order.
     """
-    source = [old[p.source].reshape(-1) for p, old, _ in parts]
-    target = [new[p.target].reshape(-1) for p, _, new in parts]
-    weight = [np.repeat(p.weight, old.shape[1]) for p, old, _ in parts]
+    sparse = [(p, old, new) for p, old, new in parts if isinstance(p, Pattern)]
+    dense = tuple((p.matrix, old, new) for p, old, new in parts if isinstance(p, ReadMap))
+    source = [old[p.source].reshape(-1) for p, old, _ in sparse]
+    target = [new[p.target].reshape(-1) for p, _, new in sparse]
+    weight = [np.repeat(p.weight, old.shape[1]) for p, old, _ in sparse]
     fixed = uncovered([old for _, old, _ in parts], source_length)
     covered = sum(new.size for _, _, new in parts)
     if target_length is None:
@@ -81,8 +96,9 @@ def axis_map(
         all_source,
         None if bool((all_weight == 1).all()) else all_weight,
         target_length,
-        gather=copy and len(all_target) == target_length,
+        gather=copy and len(all_target) == target_length and not dense,
         copy=copy,
+        dense=dense,
     )
 
 

@@ -18,7 +18,7 @@ from ..core.modules import named_tensors
 from ..core.text import shorten
 from ..errors import TraceError, VerificationError
 from ..features import TracedModel
-from ..kernels import Plan
+from ..kernels import KernelPair, Plan
 from .numbers import Candidates, Follows
 from .resize import resized
 from .views import install_views, share_out
@@ -189,7 +189,20 @@ def _parameter(name: str, sources: Sequence[TracedModel], plan: AppliedPlan, sha
             term = source.number(name) * plan.mix[m]  # one number for all channels, as in the source
             total = term if total is None else total.add_(term.to(total.device))
             continue
-        term = source.mapped(name, kernels, layout=plan.layout, shape=shape, share=plan.mix[m])
+        shift = _shift(name, source, kernels)
+        term = source.mapped(name, kernels, layout=plan.layout, shape=shape, share=plan.mix[m], shift=shift)
         total = term if total is None else total.add_(term.to(total.device))
     assert total is not None
     return total.view(shape)
+
+
+def _shift(name: str, source: TracedModel, kernels: Mapping[str, KernelPair]) -> Tensor | None:
+    """What a bias or the mean of a norm takes of the constants in what is read, of the shape of the parameter."""
+    total: Tensor | None = None
+    for space, pair in kernels.items():
+        for weight, read in pair.interpolation.maps.items() if pair.interpolation is not None else ():
+            if read is None or read.shift is None or read.offset is None or read.shift.parameter != name:
+                continue
+            part = read.shift.sign * source.reading(weight, space, torch.from_numpy(read.offset))
+            total = part if total is None else total + part
+    return total

@@ -23,7 +23,8 @@ def parameter_supports(
 ) -> dict[str, ParameterSupport]:
     """Name → support of every tensor of a fused model.
 
-    The models that write a channel contribute at its positions; at a position of no channel, all of them do.
+    The models that write a channel contribute at its positions; at a position of no channel, all of them do, and so
+    do they where a weight reads the channel by a dense kernel.
 
     Args:
         shapes: name → shape of the fused model's tensors.
@@ -35,7 +36,10 @@ def parameter_supports(
         support = plan[name].support()
         if bool(support.all()):
             continue
+        dense = plan[name].dense_readers
         for b in space.bindings:
+            if b.role == "reads" and b.parameter in dense:
+                continue
             if b.parameter not in found or b.index.size > shapes[b.parameter][b.axis]:  # one number for all channels
                 continue
             table = found[b.parameter][b.axis]

@@ -100,7 +100,7 @@ def share_out(tensors: Mapping[str, Tensor], blueprint: Blueprint, plan: Plan, l
 def _views(path: str, blueprint: Blueprint, plan: Plan, layout: Mapping[str, Space]) -> tuple[Floats, Floats]:
     """(views × channels) what channels count in the statistics of each view, and the shares of the views in each
     channel; models of the same statistics are one view."""
-    seen = {name: np.stack([_total(p.target, p.read, p.targets) for p in plan[name].pairs]) for name in layout}
+    seen = {name: np.stack([p.counted() for p in plan[name].pairs]) for name in layout}
     written = {name: np.stack([_total(p.target, p.write, p.targets) for p in plan[name].pairs]) for name in layout}
     views = _by_position(path, seen, blueprint, layout, rest=np.ones(plan.models))
     shares = _by_position(path, written, blueprint, layout, rest=np.asarray(plan.mix))
@@ -117,7 +117,7 @@ def _views(path: str, blueprint: Blueprint, plan: Plan, layout: Mapping[str, Spa
 def _read_shares(plan: Plan, space: str) -> Floats:
     """(1 × targets) how the shares of what the last layer should read compare with what is written."""
     pairs = list(zip(plan.mix, plan[space].pairs, strict=True))
-    read = np.sum([share * _total(p.target, p.read, p.targets) for share, p in pairs], axis=0, keepdims=True)
+    read = np.sum([share * p.counted() for share, p in pairs], axis=0, keepdims=True)
     written = np.sum([_total(p.target, p.write, p.targets) for _, p in pairs], axis=0, keepdims=True)
     return np.asarray(read / np.where(written > 0, written, 1.0), np.float64)
 

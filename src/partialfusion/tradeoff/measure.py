@@ -69,10 +69,10 @@ def frontier(
 
     The order of the models, with the mixes in the same order: with two of equal widths nothing depends on it. With
     three or more, the parents, the ensemble, alpha=1, "average" and "magnitude" do not, nor does pruning by activations
-    alone ("zip" and "magnitude+ot" with data). Every other method matches each model with the last, so which one is
-    last makes a difference; the order of the others makes none. With unequal widths alpha=0 has the last model's. All
-    this up to ties (channels that never fire are equal), and for methods that do not search at random as "cluster"
-    does unless its solver is "ward".
+    alone ("zip", "interpolate" and "magnitude+ot" with data). Every other method matches each model with the last, so
+    which one is last makes a difference; the order of the others makes none. With unequal widths alpha=0 has the last
+    model's. All this up to ties (channels that never fire are equal), and for methods that do not search at random as
+    "cluster" does unless its solver is "ward".
 
     Args:
         models: two or more networks of one architecture, as for `fuse`.

@@ -45,8 +45,9 @@ class Allocator:
         return replace(recipe, keep=found) if recipe.keep is not None else replace(recipe, alpha=found)
 
     def size(self, plan: Plan) -> Sizes:
-        spaces = [space for group in self.paths for space in group]
-        return self.structure.sizes({space: support_of(plan[space].support()) for space in spaces})
+        found = {space: plan[space] for group in self.paths for space in group}
+        supports = {s: support_of(r.support(), dense=bool(r.dense_readers)) for s, r in found.items()}
+        return self.structure.sizes(supports)
 
     def holds(self, plan: Plan) -> bool:
         """Whether a plan keeps within the budget, but for its latency, which is measured."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from ...kernels import Coupling, merge
 from ...solvers import couple_blocks, couplings
 from ..align import Aligner
 from ..align.alignment import matched_cost
-from ..methods import Cluster, PruningMethod, Search
+from ..methods import Cluster, Interpolate, PruningMethod, Search
 from ..options import Recipe
 from ..pruning import UnionPruner
 from ..sources import Sources
@@ -74,8 +73,13 @@ def coupling_paths(sources: Sources, aligner: Aligner, recipe: Recipe) -> dict[S
 
 
 def pruning_paths(pruner: UnionPruner, recipe: Recipe) -> dict[Spaces, Path]:
-    """Elastic spaces → their path under generalised pruning; Ward's clusterings stand for better ones."""
-    quick = Cluster("ward") if isinstance(pruner.method, Cluster) else pruner.method
+    """Elastic spaces → their path under generalised pruning; Ward's clusterings and selections without swaps stand for
+    better ones."""
+    quick = pruner.method
+    if isinstance(quick, Cluster):
+        quick = Cluster("ward")
+    elif isinstance(quick, Interpolate):
+        quick = replace(quick, swaps=False)
     single = recipe.keep is not None
     blueprint, spaces = pruner.sources.blueprint, pruner.spaces(recipe.mix)
     paths = {}
@@ -120,13 +124,17 @@ def _pruned(
     if isinstance(space, UnionHeads):
         sizes = {s.name: len(b) // space.width for s, b in zip(space.spaces, space.blocks, strict=True)}
     for k in targets:
-        lost, table = 0.0, np.eye(models, dtype=bool)[space.model]
+        lost, table, dense = 0.0, np.eye(models, dtype=bool)[space.model], False
         if k < space.width:
             choice = method.choose(space, k, Search(seed))
-            lost, table = choice.cost / (everything or 1.0), np.zeros((k, models), bool)
+            lost, dense = choice.cost / (everything or 1.0), choice.ridge is not None
+            table = np.zeros((k, models), bool)
             table[choice.target, space.model[choice.source]] = True
         support = support_of(table)
-        yield lost, {name: Counter({m: n * size for m, n in support.items()}) for name, size in sizes.items()}
+        yield (
+            lost,
+            {n: Support.of({m: c * size for m, c in support.items()}, dense=dense) for n, size in sizes.items()},
+        )
 
 
 def _coupled(
@@ -178,8 +186,8 @@ def _fractions(width: int) -> list[float]:
     return [k / width for k in counts]
 
 
-def support_of(table: np.ndarray) -> Support:
+def support_of(table: np.ndarray, *, dense: bool = False) -> Support:
     """(channels × models), who writes what → how many channels every set of models writes."""
     bits = table @ (1 << np.arange(table.shape[1]))
     values, counts = np.unique(bits, return_counts=True)
-    return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    return Support.of(dict(zip(values.tolist(), counts.tolist(), strict=True)), dense=dense)

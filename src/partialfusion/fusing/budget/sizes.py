@@ -13,9 +13,24 @@ from torch.utils.flop_counter import FlopCounterMode
 from ...blueprint import Blueprint
 from ...blueprint.spaces import owner
 from ...core.inputs import Inputs, run
+from ...features import dense_bindings
 
-# Set of models, as bits → channels that just these models write.
-Support = Counter[int]
+
+class Support(Counter[int]):
+    """Set of models, as bits → channels that just these models write.
+
+    Attributes:
+        dense: weights read all of these channels for every model, whoever writes them.
+    """
+
+    dense: bool = False
+
+    @classmethod
+    def of(cls, channels: Mapping[int, int], *, dense: bool) -> Support:
+        found = cls(channels)
+        found.dense = dense
+        return found
+
 
 NAMES = ("dense", "params", "flops", "latency", "channels")
 
@@ -61,25 +76,27 @@ class _Parameter:
     """How a parameter's size follows from the spaces on its axes.
 
     Attributes:
-        axes: per axis, the spaces on it with their positions per channel, and the positions of no space.
+        axes: per axis, the spaces on it with their positions per channel and whether these may be read by a dense
+            kernel; and the positions of no space.
         operations: floating-point operations per entry in one call.
     """
 
-    axes: tuple[tuple[tuple[tuple[str, int], ...], int], ...]
+    axes: tuple[tuple[tuple[tuple[str, int, bool], ...], int], ...]
     operations: float
 
     def dense(self, supports: Mapping[str, Support]) -> int:
         """All entries."""
-        return math.prod(free + sum(supports[s].total() * n for s, n in spaces) for spaces, free in self.axes)
+        return math.prod(free + sum(supports[s].total() * n for s, n, _ in spaces) for spaces, free in self.axes)
 
     def entries(self, supports: Mapping[str, Support], everyone: int) -> int:
         """Entries that some model writes: positions on all axes have a model in common."""
         blocks: Counter[int] = Counter({everyone: 1})
         for spaces, free in self.axes:
             along: Counter[int] = Counter({everyone: free} if free else {})
-            for space, positions in spaces:
-                for models, channels in supports[space].items():
-                    along[models] += channels * positions
+            for space, positions, reads in spaces:
+                support = supports[space]
+                for models, channels in support.items():
+                    along[everyone if reads and support.dense else models] += channels * positions
             joined: Counter[int] = Counter()
             for models, n in along.items():
                 for others, size in blocks.items():
@@ -105,7 +122,8 @@ class Structure:
         self.latency: Callable[[Sizes], float] = lambda _: 0.0
         self.everyone = (1 << models) - 1
         self.elastic = [s.name for s in blueprint if s.kind == "elastic"]
-        self.rigid = {s.name: Counter({self.everyone: s.width}) for s in blueprint}
+        self.rigid = {s.name: Support({self.everyone: s.width}) for s in blueprint}
+        dense = {(s.name, b.parameter, b.axis) for s in blueprint for b in dense_bindings(s)}
         operations = _operations(model, inputs)
         self.parameters: list[_Parameter] = []
         self.touching: dict[str, list[_Parameter]] = {s.name: [] for s in blueprint}
@@ -114,7 +132,7 @@ class Structure:
             axes = []
             for axis, length in enumerate(tensor.shape):
                 here = [(space.name, b) for space, b in bound_to.get(axis, ())]
-                bound = tuple((space, b.index.shape[1]) for space, b in here)
+                bound = tuple((s, b.index.shape[1], (s, name, axis) in dense) for s, b in here)
                 axes.append((bound, length - sum(b.index.size for _, b in here)))
             per_entry = operations.get(name, 0.0) / max(tensor.numel(), 1)
             parameter = _Parameter(tuple(axes), per_entry)

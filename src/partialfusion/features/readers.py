@@ -1,0 +1,75 @@
+"""What the weights that read a space see of it: the second moments that interpolation works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..blueprint import AxisBinding, Space
+from ..core.arrays import Floats
+from .moments import Moments
+
+SCARCE = 10  # samples for each channel at which the ridge is twice as strong, below it grows by the square
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """One weight that reads the channels of the union in a space.
+
+    Attributes:
+        weight: its name.
+        second: (n × n) second moments of what it reads, averaged over uses and slots.
+        mean: (n × slots) means.
+        norms: (n,) norm of the entries that read each channel.
+        samples: samples, positions and slots that the moments are averages of.
+    """
+
+    weight: str
+    second: Floats
+    mean: Floats
+    norms: Floats
+    samples: int
+
+    def gram(self, *, centred: bool) -> Floats:
+        """(n × n) what is to be explained: second moments, or covariances where a constant costs nothing."""
+        return self.second - self.mean @ self.mean.T / self.mean.shape[1] if centred else self.second
+
+    def ridge(self, strength: float) -> float:
+        """A ridge of this strength; stronger where there are few samples for each channel."""
+        return strength * (1 + (SCARCE * len(self.norms) / self.samples) ** 2)
+
+
+def dense_bindings(space: Space) -> list[AxisBinding]:
+    """The axes that read a space, where all of them may read any combination of its channels.
+
+    A tied weight cannot: it is an embedding at the same time. A space that one reads has none.
+    """
+    reading = [b for b in space.bindings if b.role == "reads"]
+    written = {(b.parameter, b.axis) for b in space.bindings if b.role != "reads"}
+    return reading if all(b.dim is not None and (b.parameter, b.axis) not in written for b in reading) else []
+
+
+def measured(places: Sequence[Moments]) -> tuple[Floats, Floats, int]:
+    """Second moments and means of what one weight reads in all its uses, and the number of samples."""
+    second, mean = np.zeros(()), np.zeros(())
+    for m in places:
+        means = np.concatenate([m.mean(k).cpu().numpy() for k in range(m.models)])
+        second = second + m.union_covariance().cpu().numpy() + means @ means.T / means.shape[1]
+        mean = mean + means
+    samples = sum(m.count * m.sums[0].shape[1] for m in places)
+    return second / len(places), mean / len(places), samples
+
+
+def pooled(readers: Sequence[Reader], centred: Mapping[str, bool]) -> tuple[Floats, Floats]:
+    """(n × n) moments and (n,) weights that stand for all readers of a space, each counting the same."""
+    grams = [r.gram(centred=centred[r.weight]) for r in readers]
+    gram, squares = np.zeros_like(grams[0]), np.zeros(len(grams[0]))
+    for reader, own in zip(readers, grams, strict=True):
+        size = own.diagonal().mean()
+        lost = float(reader.norms**2 @ own.diagonal())
+        if size > 0 and lost > 0:
+            gram += own / size
+            squares += reader.norms**2 * size / lost
+    return gram, np.sqrt(squares)
