@@ -20,7 +20,8 @@ from .clustering.problem import checked_masses, checked_square
 
 TOLERANCE = 1e-10  # a residual below this fraction of a channel's second moment is rounding
 RIDGE = 1e-3
-WORK = 1 << 29  # multiplications that swaps may take: seconds at 4,096 channels, none of consequence below 1,000
+WORK = 1 << 29  # multiplications that swaps may take at most, some seconds
+FEW = 16  # swaps are tried if there is work enough for one in so many of the kept channels
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +130,8 @@ def swap(
     """A selection of the same size that loses no more: single channels are exchanged while that helps.
 
     The kept channel that is missed least makes way for the one that then helps most. A swap costs O(n²); the search
-    ends where no such swap helps, or when its work is done.
+    ends where no such swap helps, or when its work is done; where that is enough for a few channels only, as for 4,096,
+    nothing is tried.
 
     Args:
         gram: (n × n) second moments of the channels.
@@ -142,11 +144,12 @@ def swap(
     n, kept = len(problem.gram), selection.kept.copy()
     if len(kept) == n or (problem.floor[kept] == np.inf).any() or selection.residual <= 0:
         return selection
-    state = _State.of(problem, kept)
+    trials = work // n**2
+    state = _State.of(problem, kept) if trials >= len(kept) // FEW else None
     if state is None:
         return selection
     tried = np.zeros(len(kept), bool)
-    for _ in range(work // n**2):
+    for _ in range(trials):
         if tried.all():
             break
         slot = int(np.where(tried, np.inf, state.losses()).argmin())
