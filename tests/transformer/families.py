@@ -70,6 +70,7 @@ WHY_NOT: dict[str, str] = {
     "gemma4_vit": "the norms of queries and keys have one weight for all heads",
     "iformer": ONE_HEAD,
     "mlp_mixer": "its tokens are mixed by position, so the layers that mix them can only be averaged",
+    "mobilenetv5": "one head of keys and values for all queries, which the code leaves no place for a second beside",
     "mvitv2": ONE_TABLE,
     "shvit": ONE_HEAD,
     "swiftformer": "one weight for every token multiplies all channels, which are normed together",
