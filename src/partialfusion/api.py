@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch import nn
 
 from .blueprint import Blueprint
+from .core.alone import alone
 from .core.batches import Batches
 from .core.inputs import Inputs, Output
 from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Site, Zeros
@@ -26,6 +27,7 @@ from .fusing.validation import check_mix, check_models, check_result, check_tens
 from .surgery import RIDGE, SurgeryResult, count
 
 
+@alone
 def trace(
     model: nn.Module, example_inputs: Any, *, output: Output | None = None, check: bool = True, seed: int = 0
 ) -> Blueprint:
@@ -42,6 +44,7 @@ def trace(
     return traced(model, Inputs.of(example_inputs, output), check=check, seed=seed)
 
 
+@alone
 def fuse(
     models: Sequence[nn.Module],
     example_inputs: Any,
@@ -153,6 +156,7 @@ def fuse(
         return reduced.fusion if scorer is None else best_mix(pipeline, reduced, scorer)
 
 
+@alone
 def prune(
     model: nn.Module,
     example_inputs: Any,
@@ -231,6 +235,7 @@ def prune(
         return pipeline.reduce(recipe, bound, exact=norm == "auto").fusion
 
 
+@alone
 def refit(
     result: Fusion,
     data: Iterable[Any],

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
+from ..core.alone import alone
 from ..core.inputs import Inputs, run
 from ..core.modules import first_line, named_tensors
 from ..core.text import shorten
@@ -29,6 +30,7 @@ REPORT = "_block_report"
 WHY = "its layers are held as blocks: from_blocks makes them dense"
 
 
+@alone
 def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks") -> nn.Module:
     """A copy of the fused model whose linear and convolution layers hold and multiply only their non-zero blocks.
 
@@ -80,6 +82,7 @@ def block_report(model: nn.Module) -> Report:
     return found
 
 
+@alone
 def from_blocks(model: nn.Module) -> nn.Module:
     """A copy of a model in block form with dense layers again: the same numbers, and exact zeros outside the blocks."""
     dense = _replaced(model, {m: m.dense() for m in model.modules() if isinstance(m, BlockLayer)})

@@ -61,6 +61,11 @@ def check_tensors(model: nn.Module, what: str) -> None:
         if is_lazy(tensor):
             raise OptionError(f"{what}: {name} is not initialised yet; run the model once on real inputs first")
         shape = tuple(tensor.shape)
+        if tensor.is_inference():
+            raise OptionError(
+                f"{what}: {name} {shape} was made in inference mode, where nothing can be trained; pass "
+                "copy.deepcopy(model), copied outside of torch.inference_mode()"
+            )
         if tensor.is_complex():
             raise OptionError(f"{what}: {name} {shape} is complex; only real parameters can be fused")
         if tensor.is_quantized or (isinstance(tensor, nn.Parameter) and not tensor.is_floating_point()):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from ..core.alone import alone
 from ..core.inputs import Inputs
 from ..core.modules import at_rest, first_line, without_cache
 from ..errors import CheckpointError, OptionError, TraceError, VerificationError
@@ -24,6 +25,7 @@ from .files import StrPath, check_target
 SUFFIX = ".onnx"
 
 
+@alone
 def export_onnx(
     model: nn.Module,
     example_inputs: Any,

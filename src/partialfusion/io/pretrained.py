@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from ..core.alone import alone
 from ..core.modules import first_line, named_tensors
 from ..core.text import shorten
 from ..core.version import __version__
@@ -49,6 +50,7 @@ model = pf.from_pretrained("this directory")
 """
 
 
+@alone
 def save_pretrained(result: Fusion, directory: StrPath, *, dtype: torch.dtype | None = None) -> None:
     """Write a fused model of Hugging Face's as a directory, completely or not at all.
 
@@ -83,6 +85,7 @@ def save_pretrained(result: Fusion, directory: StrPath, *, dtype: torch.dtype | 
         (folder / README).write_text(PAGE.format(model=type(model).__name__, version=__version__))
 
 
+@alone
 def from_pretrained(directory: StrPath, *, into: nn.Module | None = None) -> nn.Module:
     """The fused model of a directory that `save_pretrained` wrote, in evaluation mode. Nothing is downloaded.
 

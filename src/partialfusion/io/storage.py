@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..blueprint import NormLayer
+from ..core.alone import alone
 from ..core.modules import first_line, named_tensors
 from ..core.plain import holding
 from ..core.version import __version__
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
 
+@alone
 def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> None:
     """Write a fusion to a file, completely or not at all: an older file stays until the new one is on the disk.
 
@@ -151,6 +153,7 @@ def _write(
         write_tensors(file, contents, to_metadata(header))
 
 
+@alone
 def load(path: StrPath, *, into: nn.Module) -> nn.Module:
     """The fused model of a file: a copy of `into` with the widths and numbers of the file.
 

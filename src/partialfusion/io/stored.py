@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..blueprint import Blueprint, Space, trace_labels
+from ..core.alone import alone
 from ..core.inputs import Inputs, Output
 from ..core.plain import holding
 from ..errors import MismatchError, OptionError
@@ -36,6 +37,7 @@ class OpenedFusion:
     layout: Mapping[str, Space]
 
 
+@alone
 def open_stored(path: StrPath, into: nn.Module, example_inputs: Any, *, output: Output | None = None) -> OpenedFusion:
     """The fused model of a file and where its channels are, without its sources.
 
@@ -52,6 +54,7 @@ def open_stored(path: StrPath, into: nn.Module, example_inputs: Any, *, output: 
     return OpenedFusion(model, plan, layout_of(model, blueprint, plan, inputs))
 
 
+@alone
 def restore(
     path: StrPath,
     models: Sequence[nn.Module],

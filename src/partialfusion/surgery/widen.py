@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..blueprint import Blueprint, trace_labels
+from ..core.alone import alone
 from ..core.inputs import Inputs
 from ..core.modules import named_tensors
 from ..errors import MismatchError, OptionError
@@ -32,6 +33,7 @@ class Planned(Protocol):
     def plan(self) -> Plan: ...
 
 
+@alone
 def widen_net2net(
     model: nn.Module,
     example_inputs: Any,
@@ -73,6 +75,7 @@ def widen_net2net(
     return result.model
 
 
+@alone
 def widen_random(
     model: nn.Module,
     example_inputs: Any,

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from torch import nn
 
 from ..blueprint import Blueprint
+from ..core.alone import alone
 from ..core.batches import Batches
 from ..core.inputs import Inputs, Output
 from ..core.literals import Align, Convention, Features, NormRule, Site, Size, Zeros
@@ -35,6 +36,7 @@ ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 log = logging.getLogger(__name__)
 
 
+@alone
 def frontier(
     models: Sequence[nn.Module],
     example_inputs: Any,
