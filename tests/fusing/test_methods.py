@@ -39,7 +39,8 @@ def union(points: np.ndarray, importance: np.ndarray, masses: np.ndarray) -> Uni
 @pytest.mark.parametrize("by", ["incoming", "outgoing", "activation"])
 def test_magnitude_keeps_the_most_important_channels(by: str) -> None:
     model = EXHIBIT.model(0)
-    result = pf.prune(model, X, keep={"2": 0.4}, method=pf.Magnitude(by=by), data=DATA, site="pre")
+    options = {"data": DATA, "site": "pre", "norm": "analytic"}  # without repair, which scales what is kept
+    result = pf.prune(model, X, keep={"2": 0.4}, method=pf.Magnitude(by=by), **options)
     hidden = torch.nn.functional.gelu(model[0](DATA[0]))
     importance = {
         "incoming": torch.cat([model[2].weight, model[2].bias[:, None]], 1).norm(dim=1),

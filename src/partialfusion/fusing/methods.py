@@ -13,16 +13,8 @@ from ..core.literals import Importance, Site, Solver
 from ..errors import OptionError
 from ..features import UnionSpace
 from ..kernels import Choice
-from ..solvers import (
-    INTERPOLATION_RIDGE,
-    Clustering,
-    cluster,
-    coupling,
-    lloyd,
-    stochastic_ward,
-    ward,
-    zip_pairs,
-)
+from ..solvers import Clustering, cluster, coupling, lloyd, stochastic_ward, ward, zip_pairs
+from ..solvers.interpolation import RIDGE
 
 SOLVERS: tuple[str, ...] = get_args(Solver)
 RESTARTS = {"stochastic-ward": 1000, "lloyd": 10}
@@ -134,7 +126,7 @@ class Interpolate:
         swaps: improve the greedy selection by exchanging single channels.
     """
 
-    ridge: float = INTERPOLATION_RIDGE
+    ridge: float = RIDGE
     swaps: bool = True
 
     name = "interpolate"

@@ -12,12 +12,10 @@ A compiled part, in Numba, stands beside its solver under the same name with an 
 from .assignment import assignment, partial_assignment, partial_assignments
 from .clustering import Clustering, cluster, exchange, lloyd, squared_distances, stochastic_ward, ward, zip_pairs
 from .couple import couple, couple_blocks, couplings, fused_count
-from .interpolation import RIDGE as INTERPOLATION_RIDGE
 from .interpolation import Selection, nearest_kept, read_map, select, select_blocks, swap
 from .transport import coupling, partial_coupling
 
 __all__ = [
-    "INTERPOLATION_RIDGE",
     "Clustering",
     "Selection",
     "assignment",
