@@ -20,6 +20,8 @@ SIZE = "effective parameters, relative to one model"
 FUSED, REFITTED = "fused", "refitted"
 FUSION = MethodConfig(images=IMAGES)
 FUSIONS = {FUSED: FUSION, REFITTED: replace(FUSION, refit=True)}
+INTERPOLATION = MethodConfig("interpolate", images=IMAGES)
+INTERPOLATIONS = {"interpolated": INTERPOLATION, "interpolated, refitted": replace(INTERPOLATION, refit=True)}
 PRUNINGS = {"clustered": OURS, "clustered, refitted": replace(OURS, refit=True)}
 KINDS = {  # patterns of the names of the spaces
     "residual stream": ("patches",),
@@ -58,6 +60,8 @@ class Dial:
         for config in FUSIONS.values():
             groups += [self.fusions(config, alpha) for alpha in self.sizes]
             groups += [self.fusions(config, 0.0, fixed) for fixed in KINDS.values()]
+        for config in INTERPOLATIONS.values():
+            groups += [self.fusions(config, alpha) for alpha in self.sizes]
         groups += [self.pruned(config) for config in PRUNINGS.values()]
         return [cell for group in groups for cell in group]
 
@@ -70,9 +74,13 @@ class Dial:
 
     def sized(self, results: Results) -> Table:
         """All spaces at one alpha."""
-        found = {label: [self.fusions(config, a) for a in self.sizes] for label, config in FUSIONS.items()}
+        configs = {**FUSIONS, **INTERPOLATIONS}
+        found = {label: [self.fusions(config, a) for a in self.sizes] for label, config in configs.items()}
         rows: list[Row] = [(label, *(_value(results, cells, "accuracy") for cells in found[label])) for label in found]
-        rows.append((SIZE, *(_value(results, cells, "ratio") for cells in found[FUSED])))
+        rows += [
+            (f"{label}: {SIZE}", *(_value(results, cells, "ratio") for cells in found[label]))
+            for label in (FUSED, *list(INTERPOLATIONS)[:1])
+        ]
         for label in found:
             distances = (fmean(results(cell)["distance"] for cell in cells) for cells in found[label])
             rows.append((f"{label}: distance from the ensemble", *(f"{distance:.1e}" for distance in distances)))
@@ -110,7 +118,7 @@ class Dial:
     def figure(self, results: Results) -> Figure:
         lines = [
             self._line(results, label, [self.fusions(config, a) for a in self.sizes])
-            for label, config in FUSIONS.items()
+            for label, config in {**FUSIONS, **INTERPOLATIONS}.items()
         ]
         for kind, fixed in KINDS.items():
             if self._apart(results, FUSION, kind, "ratio") is not None:
@@ -146,7 +154,8 @@ def report(scale: Scale, results: Results) -> Report:
     text = (
         f"{setting(scale, made.pairs)} They read patches of 7×7 pixels; their width is that of the residual "
         "stream, their MLPs are twice as wide, and layer norms come before attention and MLPs. Channels are matched by "
-        f"activations on {images:,} unlabelled training images, which refit uses as well. Shares are equal. "
+        f"activations on {images:,} unlabelled training images, which refit uses as well; interpolation keeps as many "
+        "channels of both networks and reads the others as combinations of them. Shares are equal. "
         "At α = 1 the networks are fused and evaluated as at any other size; nothing is taken from the ensemble."
     )
     parts = (made.figure(results), made.sized(results), made.by_kind(results), made.baselines(results))
@@ -160,9 +169,13 @@ def _finding(made: Dial, results: Results) -> str:
     )
     distance = max(results(cell)["distance"] for cell in made.fusions(FUSION, made.sizes[-1]))
     average = fmean(results(cell)["accuracy"] for cell in made.averages())
+    read, refitted = (
+        fmean(results(c)["accuracy"] for c in made.fusions(config, made.sizes[0])) for config in INTERPOLATIONS.values()
+    )
     return (
-        f"At the size of one model, fusion reaches {first[FUSED]:.2f} %, and {first[REFITTED]:.2f} % refitted; the "
-        f"plain average has {average:.2f} % and a single network {fmean(made.singles(results)):.2f} %. α = 1 gives "
+        f"At the size of one model, fusion reaches {first[FUSED]:.2f} %, and {first[REFITTED]:.2f} % refitted; "
+        f"interpolation {read:.2f} %, and {refitted:.2f} % refitted; the plain average has {average:.2f} % and a "
+        f"single network {fmean(made.singles(results)):.2f} %. α = 1 gives "
         f"{last[FUSED]:.2f} %, the ensemble {fmean(made.ensembles(results)):.2f} %; their logits differ by "
         f"{distance:.0e} in relative terms."
     )
