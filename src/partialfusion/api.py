@@ -20,7 +20,8 @@ from .fusing.budget import Budget
 from .fusing.methods import PruningMethod
 from .fusing.mix_search import best_mix
 from .fusing.options import Method, resolve, ridge_of, zeros_of
-from .fusing.pipeline import Pipeline, refit_result, traced
+from .fusing.pipeline import Pipeline, refit_result
+from .fusing.prepare import traced
 from .fusing.result import Fusion
 from .fusing.scoring import Evaluate, Scorer
 from .fusing.validation import check_mix, check_models, check_result, check_tensors

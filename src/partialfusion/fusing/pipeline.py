@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
-from ..blueprint import Blueprint, trace_labels
+from ..blueprint import Blueprint
 from ..core.batches import Batches
 from ..core.inputs import Inputs
 from ..core.literals import Mix
-from ..core.modules import canonical_names, named_tensors
-from ..core.plain import holding, plain
+from ..core.plain import holding
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
 from ..features import Need
@@ -34,37 +33,17 @@ from .align import Aligner
 from .budget import Allocator, Budget, BudgetError, allocator
 from .methods import Interpolate
 from .options import Recipe
+from .prepare import changes_of
 from .pruning import UnionPruner
 from .result import Fusion, Latency, not_interpolated
 from .shortfall import shortfall_of
 from .sources import Sources
-from .validation import check_alpha, check_keep, check_tensors
+from .validation import check_alpha, check_keep
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 5  # results that are timed for a bound on latency
 NEAR = 0.95  # of the bound: near enough
-
-
-def traced(model: nn.Module, inputs: Inputs, *, check: bool, seed: int, untie: bool = True) -> Blueprint:
-    """The blueprint of a model, verified on numbers unless `check` is False.
-
-    Args:
-        model: the model.
-        inputs: example inputs.
-        check: verify it on numbers.
-        seed: random seed of the check.
-        untie: take weights apart that modules share, where their spaces could not change width otherwise.
-    """
-    check_tensors(model, "the model")
-    model = plain(model)
-    blueprint = trace_labels(model, inputs)
-    first = canonical_names(model)
-    apart = [name for name in first if name != first[name] and first[name] in blueprint.shared]
-    if untie and apart:
-        model = holding(model, {*blueprint.shapes, *apart})
-        blueprint = trace_labels(model, inputs)
-    return verify(model, inputs, blueprint, seed) if check else blueprint
 
 
 def needs_of(recipe: Recipe, models: int) -> set[Need]:
@@ -135,7 +114,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         given, self.models = self.models, [holding(m, self.blueprint.shapes) for m in self.models]
-        self._changes = _changes(given[-1], self.models[-1])
+        self._changes = changes_of(given[-1], self.models[-1])
         for change in self._changes:
             log.warning("%s", change)
         self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs, self.alphas)
@@ -317,12 +296,13 @@ class Pipeline:
         blueprints, batches = self.sources.blueprints, self.batches
         whole = all(size == 1.0 for size in sizes.values()) if sizes else recipe.alpha == 1.0
         shortfall = ""
+        unrepaired: tuple[str, ...] = ()
         if whole and (exact or recipe.norm != "recalibrate" or not self.blueprint.norms):
             analytic(result, self.models, blueprints)
             if self.check or recipe.refit:
                 shortfall = shortfall_of(result.model, self.models, self.sources.blueprint, self.inputs, recipe.mix)
         else:
-            set_statistics(result, self.models, blueprints, recipe.norm, batches, self.progress)
+            unrepaired = set_statistics(result, self.models, blueprints, recipe.norm, batches, self.progress)
         refits = bool(recipe.refit) and batches is not None and not (whole and not shortfall)
         fusion = Fusion(
             result.model,
@@ -335,6 +315,7 @@ class Pipeline:
             unseen=tuple(self._unseen(recipe)),
             shortfall=shortfall,
             changes=self._changes,
+            unrepaired=unrepaired,
         )
         if isinstance(recipe.pruning, Interpolate):
             self._warn_once(not_interpolated(result.plan, blueprints[-1]))
@@ -345,16 +326,6 @@ class Pipeline:
         if self._changes:
             refuse(result.model, "; ".join(self._changes))
         return fusion
-
-
-def _changes(given: nn.Module, held: nn.Module) -> tuple[str, ...]:
-    """How the model that is resized differs from the one that was given."""
-    first, names = canonical_names(given), set(named_tensors(held))
-    apart = [f"{name} is no longer tied to {first[name]}" for name in first if name != first[name] and name in names]
-    others = [type(m) for m in given.modules()] != [type(m) for m in held.modules()]
-    if others or not set(named_tensors(given)) <= names:
-        apart.append("weights that are computed (weight norm, standardised weights) are plain ones in the result")
-    return tuple(apart)
 
 
 def _matching_options(recipe: Recipe) -> object:

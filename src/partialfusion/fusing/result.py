@@ -76,6 +76,7 @@ class Summary:
     averaged: str = ""
     shortfall: str = ""
     changes: tuple[str, ...] = ()
+    unrepaired: str = ""
     unused: str = ""
     latency: Latency | None = None
     not_interpolated: tuple[str, ...] = ()
@@ -101,6 +102,7 @@ class Summary:
         unseen = ", ".join(self.unseen)
         notes = [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
         notes += [f"only averaged, whatever the size: {self.averaged}"] if self.averaged else []
+        notes += [f"not repaired, for they are used in several ways: {self.unrepaired}"] if self.unrepaired else []
         notes += [f"not used in evaluation mode, so averaged as it stands: {self.unused}"] if self.unused else []
         return [*notes, *self.not_interpolated, *[self.shortfall] * bool(self.shortfall), *self.changes]
 
@@ -156,6 +158,7 @@ class Fusion:
             the ensemble, or where something is fused.
         changes: how the result's modules differ from the last source's other than by their widths.
         latency: the time of one call as it was measured, where a budget bounds it.
+        unrepaired: weights whose channels were to get the spread of their sources and could not.
     """
 
     model: nn.Module
@@ -170,6 +173,7 @@ class Fusion:
     shortfall: str = ""
     changes: tuple[str, ...] = ()
     latency: Latency | None = None
+    unrepaired: tuple[str, ...] = ()
 
     @property
     def layout(self) -> Mapping[str, Space]:
@@ -214,6 +218,7 @@ class Fusion:
             self._averaged() if len(self.sources) > 1 else "",
             self.shortfall,
             self.changes,
+            shorten(self.unrepaired),
             shorten([name for name, _ in self.sources[-1].named_parameters() if name not in self.blueprint.used]),
             self.latency,
             not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),

@@ -16,7 +16,7 @@ from ..errors import MismatchError, OptionError
 from ..fusing.conform import conformed
 from ..fusing.methods import PruningMethod
 from ..fusing.options import PRUNING, Recipe
-from ..fusing.pipeline import traced
+from ..fusing.prepare import traced
 from ..fusing.result import Fusion
 from ..kernels import Plan
 from ..surgery import AppliedPlan, SurgeryResult, count

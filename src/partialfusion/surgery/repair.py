@@ -38,7 +38,7 @@ RIGHT = 1e-5
 
 def repair(
     result: SurgeryResult, models: Sequence[nn.Module], blueprints: Sequence[Blueprint], batches: Iterable[Inputs]
-) -> None:
+) -> tuple[str, ...]:
     """Give fused channels the spread and the mean of their sources, measured on data, in the order of computation.
 
     Linear layers and convolutions that no batch norm follows are rescaled, one channel at a time: mean and standard
@@ -51,6 +51,9 @@ def repair(
         models: the sources.
         blueprints: their blueprints.
         batches: inputs; read several times.
+
+    Returns:
+        The weights whose channels could not be repaired.
     """
     data = Data(batches)
     union = Union(result.model, result.layout, models, blueprints, result.plan)
@@ -63,11 +66,12 @@ def repair(
         log.warning("%s not repaired: the models use them in several ways, or not as layers", shorten(left))
     steps = [s for s in steps if s.norm is None and s.key in fused and fused[s.key].any()]
     if not steps:
-        return
+        return tuple(left)
     sources = [_spreads(model, steps, data) for model in models]
     for step in steps:
         wanted = [per_model[step.key] for per_model in sources]
         _rescale(union, step, fused[step.key], wanted, _spreads(result.model, [step], data)[step.key])
+    return tuple(left)
 
 
 def repair_by_weights(result: SurgeryResult, models: Sequence[nn.Module], blueprints: Sequence[Blueprint]) -> None:

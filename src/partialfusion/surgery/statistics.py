@@ -21,7 +21,7 @@ def set_statistics(
     rule: str,
     batches: Iterable[Inputs] | None,
     progress: ProgressCallback,
-) -> None:
+) -> tuple[str, ...]:
     """Set the statistics of norms, and repair the spread of channels that no norm follows.
 
     Args:
@@ -31,17 +31,22 @@ def set_statistics(
         rule: "recalibrate" or "analytic" for norms alone; "repair" for both, with data where there is some.
         batches: inputs.
         progress: called with what is being done.
+
+    Returns:
+        The weights whose channels were to be repaired and could not be.
     """
     if batches is None or rule == "analytic":
         analytic(result, models, blueprints)
         if rule == "repair":
             repair_by_weights(result, models, blueprints)
-        return
+        return ()
     _recalibrate(result, blueprints[-1], batches, progress)
     if rule == "repair":
         progress("repairing", 1.0)
-        repair(result, models, blueprints, batches)
+        left = repair(result, models, blueprints, batches)
         _recalibrate(result, blueprints[-1], batches, progress)
+        return left
+    return ()
 
 
 def _recalibrate(

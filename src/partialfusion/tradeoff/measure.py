@@ -21,7 +21,8 @@ from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
 from ..errors import FusionError, OptionError
 from ..features import Need
-from ..fusing.pipeline import Pipeline, Reduced, needs_of, traced
+from ..fusing.pipeline import Pipeline, Reduced, needs_of
+from ..fusing.prepare import traced
 from ..fusing.result import Fusion
 from ..fusing.scoring import Evaluate, Scorer
 from ..fusing.validation import check_models
