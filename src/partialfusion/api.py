@@ -79,11 +79,13 @@ def fuse(
             one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         alpha: how many channels more than one model's: 0 (one model's widths) to 1 (the exact ensemble); or a mapping
             from patterns of space names to numbers, of which the first that matches counts and spaces without a match
-            have 0. For "partial-ot" it is the isolated fraction. Default: 0.4, and 0 for methods that fuse every
-            channel.
+            have 0. For "partial-ot" it is the isolated fraction. In generalised pruning it may be below 0: -0.3 has 30 %
+            fewer channels than the last model. Default: 0.4, and 0 for methods that fuse every channel.
         budget: instead of alpha, how large the result may be: parameters of the module that is returned relative to
             the last model, such as 1.3, or pf.Budget(dense=…, params=…, flops=…, latency=…, channels=…). Every space
-            gets its own alpha: channels stay apart where that saves most of the matching cost per parameter.
+            gets its own alpha: channels stay apart where that saves most of the matching cost per parameter. In
+            generalised pruning some spaces may become narrower than in one model to make others wider, so that 1.0 is
+            better than alpha=0; bound flops, too, where time matters.
         mix: the share of each model, summing to one; or "auto": search for the shares that score best;
             `mixing` of the result holds what was measured. Default: equal shares.
         evaluate: what scores a model for mix="auto": batches of (input, label), or of mappings with "labels", for

@@ -93,6 +93,33 @@ def test_budgets_hold_for_generalised_pruning(method):
     assert 0.25 < pruned.count.ratio <= 0.4
 
 
+@pytest.mark.parametrize("method", ["cluster", "interpolate", "magnitude"])
+def test_generalised_pruning_may_narrow_some_spaces_to_widen_others(method):
+    models, x = pair()
+    result = pf.fuse(models, x, budget=1.0, method=method, data=[torch.randn(64, *x.shape[1:])])
+    assert result.count.ratio <= 1.0
+    assert min(result.recipe.alpha.values()) < 0 < max(result.recipe.alpha.values())
+
+
+@pytest.mark.parametrize("method", ["cluster", "interpolate"])
+def test_twins_at_the_size_of_one_are_that_one(method):
+    """The path of a space has no loss from one model's width on, so that no width is given for another."""
+    models, x = pair()
+    data = [torch.randn(64, *x.shape[1:])]
+    result = pf.fuse([models[0], models[0]], x, budget=1.0, method=method, data=data, norm="recalibrate")
+    assert set(result.recipe.alpha.values()) == {0.0}
+    with torch.no_grad():
+        torch.testing.assert_close(result.model(x), models[0](x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["cluster", "interpolate", "zip", "magnitude"])
+def test_alpha_below_zero_is_smaller_than_one_model(method):
+    models, x = pair()
+    result = pf.fuse(models, x, alpha=-0.5, method=method)
+    assert {s.width for s in result.layout.values() if s.kind == "elastic"} == {6, 8}
+    assert pf.fuse(models, x, budget=0.6, method=method).count.ratio <= 0.6
+
+
 def size_ratio(stopwatch, other):
     return np.divide(*(sum(p.numel() for p in m.parameters()) for m in (other, stopwatch.model)))
 
@@ -223,7 +250,9 @@ def test_allocation_is_close_to_the_best_there_is():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, x: pf.fuse(m, x, budget=0.5), "below the smallest result"),
+        (lambda m, x: pf.fuse(m, x, budget=0.5), "below the smallest result.*generalised pruning"),
+        (lambda m, x: pf.fuse(m, x, alpha=-0.2), "cannot go below one model's widths"),
+        (lambda m, x: pf.fuse(m, x, alpha=-1.0, method="cluster"), "nothing is left"),
         (lambda m, x: pf.fuse(m, x, budget=1.3, alpha=0.2), "exclude each other"),
         (lambda m, x: pf.prune(m[0], x, budget=0.3, keep=0.2), "exclude each other"),
         (lambda m, x: pf.fuse(m, x, budget=1.3, method="average"), "fuses every channel"),

@@ -34,7 +34,7 @@ from .budget import Allocator, Budget, BudgetError, allocator
 from .methods import Interpolate
 from .options import Recipe
 from .prepare import changes_of
-from .pruning import UnionPruner
+from .pruning import UnionPruner, steps_of
 from .result import Fusion, Latency, not_interpolated
 from .shortfall import shortfall_of
 from .sources import Sources
@@ -184,7 +184,7 @@ class Pipeline:
         if recipe.keep is not None:
             return check_keep(recipe.keep, self.blueprint)
         assert recipe.alpha is not None
-        return check_alpha(recipe.alpha, self.blueprint, partial=recipe.partial)
+        return check_alpha(recipe.alpha, self.blueprint, partial=recipe.partial, prunes=recipe.pruning is not None)
 
     def _template(self, recipe: Recipe, sizes: Mapping[str, float]) -> PlanTemplate:
         """What is matched with what at the given sizes."""
@@ -195,9 +195,8 @@ class Pipeline:
         targets = {}
         for space, size in elastic.items():
             step = self.sources.blueprint[space].step
-            *others, last = (n // step for n in self.sources.widths[space])
-            kept = max(1, round(size * last))
-            targets[space] = step * (kept if recipe.keep is not None else last + sum(round(size * n) for n in others))
+            widths = [n // step for n in self.sources.widths[space]]
+            targets[space] = step * steps_of(size, widths, keep=recipe.keep is not None)
         return pruner.template(targets, recipe, self.progress)
 
     def _affordable(self, budget: Budget, recipe: Recipe) -> _Sized:

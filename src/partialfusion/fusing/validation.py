@@ -105,13 +105,21 @@ def check_mix(mix: Sequence[Any] | None, models: int) -> tuple[float, ...]:
     return tuple(w / sum(shares) for w in shares)
 
 
-def check_alpha(alpha: float | Mapping[str, float], blueprint: Blueprint, *, partial: bool) -> dict[str, float]:
-    """Elastic space → isolated fraction."""
+def check_alpha(
+    alpha: float | Mapping[str, float], blueprint: Blueprint, *, partial: bool, prunes: bool
+) -> dict[str, float]:
+    """Elastic space → isolated fraction; below 0, how much smaller than the last model it becomes."""
     values = _per_space("alpha", alpha, blueprint, default=0.0)
     for space, value in values.items():
-        if not 0.0 <= value <= 1.0:
+        if not -1.0 < value <= 1.0:
             raise OptionError(
-                f"alpha={value} for {space} is out of range: it must be between 0 (fused) and 1 (ensemble)"
+                f"alpha={value} for {space} is out of range: it must be between 0 (fused) and 1 (ensemble), or for "
+                "generalised pruning above -1 (nothing is left)"
+            )
+        if value < 0.0 and not prunes:
+            raise OptionError(
+                f"alpha={value} for {space} is out of range: this method cannot go below one model's widths, which is "
+                "alpha=0; use method='interpolate' or 'cluster' for smaller results"
             )
         if not partial and value not in (0.0, 1.0):
             raise OptionError(
@@ -129,15 +137,14 @@ def check_keep(keep: float | Mapping[str, float], blueprint: Blueprint) -> dict[
             raise OptionError(
                 f"keep={value} for {space} is out of range: it must be above 0 and at most 1 (all channels)"
             )
-    return {space: _in_steps(value, blueprint, space, least=1) for space, value in values.items()}
+    return {space: _in_steps(value, blueprint, space) for space, value in values.items()}
 
 
-def _in_steps(value: float, blueprint: Blueprint, space: str, least: int = 0) -> float:
+def _in_steps(value: float, blueprint: Blueprint, space: str) -> float:
     """The nearest fraction of a space's width in whole steps, such as heads."""
-    steps = blueprint[space].steps if space in blueprint.by_name else 1
     if space not in blueprint.by_name or blueprint[space].step == 1:
         return value
-    return max(least, round(value * steps)) / steps
+    return round(value * blueprint[space].steps) / blueprint[space].steps
 
 
 def _per_space(

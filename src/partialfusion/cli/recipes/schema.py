@@ -57,7 +57,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "input": _shapes,
         "result": _entry,
         "method": _method,
-        "alpha": _fractions(0.0, 1.0, "from 0 (one model's widths) to 1 (the ensemble)"),
+        "alpha": _fractions(-1.0 + 1e-9, 1.0, "from 0 (one model's widths) to 1 (the ensemble), or below 0 (smaller)"),
         "keep": _fractions(1e-9, 1.0, "above 0, up to 1 (all channels)"),
         "budget": _budget,
         "mix": _mix,

@@ -38,7 +38,8 @@ def allocate(paths: Mapping[Spaces, Path], structure: Structure, limits: Sizes) 
     size = structure.sizes(supports)
     if not size.fits(limits):
         raise BudgetError(
-            f"the budget of {_listed(limits)} is below the smallest result, which has {_listed(size, limits)}: raise it"
+            f"the budget of {_listed(limits)} is below the smallest result, which has {_listed(size, limits)}: "
+            "raise it, or, to go below one model's widths, use a method of generalised pruning such as 'interpolate'"
         )
     for steps in (
         {s: p.corners() for s, p in paths.items()},

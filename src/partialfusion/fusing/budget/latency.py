@@ -51,8 +51,8 @@ def predicted_latency(
 ) -> Callable[[Sizes], float]:
     """What predicts the latency of a result from its other sizes.
 
-    The last model is timed at some widths: the smallest, the middle and the largest that the spaces may have, and some
-    at random. A constant and non-negative prices per operation, parameter and channel are fitted to these times.
+    The last model is timed at some widths: the smallest, the middle and the largest that the spaces may have from alpha=0
+    on, and some at random. A constant and non-negative prices per operation, parameter and channel are fitted to these times.
 
     Args:
         sources: the models.
@@ -67,7 +67,8 @@ def predicted_latency(
     for place in places:
         supports: dict[str, Support] = {}
         for path, at in zip(paths, place, strict=True):
-            supports |= path.supports[round(at * (len(path.supports) - 1))]
+            first = next(t for t, fraction in enumerate(path.fractions) if fraction >= 0)
+            supports |= path.supports[first + round(at * (len(path.supports) - 1 - first))]
         widths = {space: support.total() for space, support in supports.items()}
         module = _with_widths(sources.models[-1], sources.blueprint, widths, sources.inputs)
         rows.append(_features(structure.sizes(supports), single))

@@ -16,7 +16,7 @@ from ..align import Aligner
 from ..align.alignment import matched_cost
 from ..methods import Cluster, Interpolate, PruningMethod, Search
 from ..options import Recipe
-from ..pruning import UnionPruner
+from ..pruning import UnionPruner, steps_of
 from ..sources import Sources
 from .sizes import Support
 
@@ -32,7 +32,7 @@ class Path:
     """The sizes of one space, or of spaces whose widths change together, smallest first.
 
     Attributes:
-        fractions: (t,) alpha, or for one model the fraction that is kept.
+        fractions: (t,) alpha, below 0 where it is smaller than the last model, or for one model what is kept.
         losses: (t,) what is lost, 0 for nothing; never growing.
         supports: (t,) space → which models write how many channels.
     """
@@ -85,15 +85,14 @@ def pruning_paths(pruner: UnionPruner, recipe: Recipe) -> dict[Spaces, Path]:
     paths = {}
     for group in blueprint.groups:
         steps = blueprint[group[0]].steps
-        fractions = _fractions(steps)[1:] if single else _fractions(steps)
+        kept, more = _fractions(steps)[1:], _fractions(steps)
+        fractions = kept if single else [f - 1 for f in kept[:-1]] + more
         parts = []
         for name, *_ in _parts(blueprint, group):
             space = spaces[name]
-            *others, last = np.bincount(space.model, minlength=len(pruner.sources.models)).tolist()
-            targets = [
-                max(1, round(f * last)) if single else last + sum(round(f * n) for n in others) for f in fractions
-            ]
-            parts.append(list(_pruned(space, targets, quick, len(others) + 1, recipe.seed)))
+            widths = np.bincount(space.model, minlength=len(pruner.sources.models)).tolist()
+            targets = [steps_of(f, widths, keep=single) for f in fractions]
+            parts.append(list(_pruned(space, targets, quick, len(widths), recipe.seed)))
         paths[group] = _path(fractions, _together(parts))
     return paths
 
