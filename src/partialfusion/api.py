@@ -79,8 +79,8 @@ def fuse(
             one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         alpha: how many channels more than one model's: 0 (one model's widths) to 1 (the exact ensemble); or a mapping
             from patterns of space names to numbers, of which the first that matches counts and spaces without a match
-            have 0. For "partial-ot" it is the isolated fraction. In generalised pruning it may be below 0: -0.3 has 30 %
-            fewer channels than the last model. Default: 0.4, and 0 for methods that fuse every channel.
+            have 0. For "partial-ot" it is the isolated fraction. In generalised pruning it may be below 0: -0.3 has
+            30 % fewer channels than the last model. Default: 0.4, and 0 for methods that fuse every channel.
         budget: instead of alpha, how large the result may be: parameters of the module that is returned relative to
             the last model, such as 1.3, or pf.Budget(dense=…, params=…, flops=…, latency=…, channels=…). Every space
             gets its own alpha: channels stay apart where that saves most of the matching cost per parameter. In

@@ -51,8 +51,9 @@ def predicted_latency(
 ) -> Callable[[Sizes], float]:
     """What predicts the latency of a result from its other sizes.
 
-    The last model is timed at some widths: the smallest, the middle and the largest that the spaces may have from alpha=0
-    on, and some at random. A constant and non-negative prices per operation, parameter and channel are fitted to these times.
+    The last model is timed at some widths: the smallest, the middle and the largest that the spaces may have from
+    alpha=0 on, and some at random. A constant and non-negative prices per operation, parameter and channel are
+    fitted to these times.
 
     Args:
         sources: the models.
