@@ -13,7 +13,7 @@ from .blueprint import Blueprint
 from .core.alone import alone
 from .core.batches import Batches
 from .core.inputs import Inputs, Output
-from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Site, Zeros
+from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Refit, Site, Zeros
 from .core.progress import ProgressCallback, reporting
 from .errors import DataError, OptionError
 from .fusing.budget import Budget
@@ -55,13 +55,13 @@ def fuse(
     budget: float | Budget | None = None,
     mix: Sequence[float] | Literal["auto"] | None = None,
     evaluate: Evaluate | None = None,
-    method: Method = "partial-ot",
+    method: Method = "auto",
     features: Features = "auto",
     site: Site = "auto",
     align: Align = "fixed-point",
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
-    refit: bool | float = False,
+    refit: Refit = "auto",
     zeros: Zeros = "auto",
     convention: Convention = "value",
     blueprint: Blueprint | None = None,
@@ -92,14 +92,15 @@ def fuse(
             accuracy; or a function of a model that gives a number, larger is better, or a tensor of one number for each
             sample; samples in the same order every time. Use images that were used neither for training nor for
             testing.
-        method: "average" (channel i with channel i), "permutation" (one to one: Git Re-Basin's weight matching, or
-            with activations its activation matching, which is what "partial-ot" does at alpha=0), "ot" (optimal
-            transport), "partial-ot" (the most similar channels are fused, the rest stay isolated); or generalised
-            pruning of the ensemble: "cluster" (similar channels of any model become one), "interpolate" (some channels
-            of any model are kept, and the others are read as linear combinations of them), "zip" (the most correlated
-            become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged into the others by
-            optimal transport). Or an object with settings: pf.Cluster(…), pf.Interpolate(…), pf.Zip(…),
-            pf.Magnitude(…).
+        method: "auto" (with data "interpolate", and "cluster" where a budget bounds the effective parameters; without
+            data "partial-ot", the paper's method); "average" (channel i with channel i), "permutation" (one to one: Git
+            Re-Basin's weight matching, or with activations its activation matching, which is what "partial-ot" does at
+            alpha=0), "ot" (optimal transport), "partial-ot" (the most similar channels are fused, the rest stay
+            isolated); or generalised pruning of the ensemble: "cluster" (similar channels of any model become one),
+            "interpolate" (some channels of any model are kept, and the others are read as linear combinations of
+            them), "zip" (the most correlated become pairs), "magnitude" (the least important are deleted),
+            "magnitude+ot" (and merged into the others by optimal transport). Or an object with settings:
+            pf.Cluster(…), pf.Interpolate(…), pf.Zip(…), pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes activations
             when there is data, and both for clustering. "interpolate" works on activations alone; without data they
             are those of noise.
@@ -111,6 +112,7 @@ def fuse(
             gives fused channels that no norm follows the spread and mean of their sources, from the data, or from
             weights alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data.
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
+            "auto" does so where the method is "auto" and there is data.
         zeros: what refitting may do with the zero blocks between channels of different models: fill them ("free") or
             not ("kept"). Filled, the result is nearer to the models and the dense module as large as before, but blocks
             and files then hold all of it. "auto" is free, and kept where a budget bounds the effective parameters.
@@ -167,12 +169,12 @@ def prune(
     output: Output | None = None,
     keep: Keep | None = None,
     budget: float | Budget | None = None,
-    method: PruningName | PruningMethod = "cluster",
+    method: PruningName | PruningMethod = "auto",
     features: Features = "auto",
     site: Site = "auto",
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
-    refit: bool | float = False,
+    refit: Refit = "auto",
     convention: Convention = "value",
     blueprint: Blueprint | None = None,
     check: bool = True,
@@ -190,10 +192,11 @@ def prune(
             numbers, of which the first that matches counts and spaces without a match keep all. Default: 0.5.
         budget: instead of keep, how large the result may be: parameters relative to the model, such as 0.3, or
             pf.Budget(dense=…, flops=…, latency=…, channels=…). Channels go where they save most per parameter.
-        method: "cluster" (similar channels become one), "interpolate" (some channels are kept, and the others are read
-            as linear combinations of them), "zip" (the most correlated become pairs), "magnitude" (the least important
-            are deleted), "magnitude+ot" (and merged into the others by optimal transport); or an object with settings:
-            pf.Cluster(…), pf.Interpolate(…), pf.Zip(…), pf.Magnitude(…).
+        method: "auto" ("interpolate" with data, "cluster" without), "cluster" (similar channels become one),
+            "interpolate" (some channels are kept, and the others are read as linear combinations of them), "zip" (the
+            most correlated become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged
+            into the others by optimal transport); or an object with settings: pf.Cluster(…), pf.Interpolate(…),
+            pf.Zip(…), pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes both when
             there is data, and activations alone for methods other than clustering. "interpolate" works on activations
             alone; without data they are those of noise.
@@ -204,6 +207,7 @@ def prune(
             gives channels that no norm follows the spread and mean that they had, from the data, or from weights
             alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data.
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
+            "auto" does so where the method is "auto" and there is data.
         convention: "value" (a channel is the average of what it combines) or "mass" (the paper's form: the sum).
         blueprint: a traced blueprint of the model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at keep=1 that the result is the model.

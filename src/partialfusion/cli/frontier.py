@@ -51,7 +51,7 @@ def frontier(
         str | None,
         typer.Option(metavar="A,B,…", help="Isolated fractions to measure, 0 to 1. Default: 0,0.2,0.4,0.6,0.8,1."),
     ] = None,
-    methods: Annotated[str, typer.Option(metavar="A,B,…", help="Methods to measure, as for fuse.")] = "partial-ot",
+    methods: Annotated[str, typer.Option(metavar="A,B,…", help="Methods to measure, as for fuse.")] = "auto",
     mixes: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,7 +72,7 @@ def frontier(
     data: opt.Data = None,
     batch: opt.Batch = 64,
     norm: opt.Norm = "auto",
-    refit: opt.Refit = False,
+    refit: opt.Refit = None,
     ridge: opt.Ridge = None,
     zeros: opt.Zeros = "auto",
     convention: opt.Convention = "value",

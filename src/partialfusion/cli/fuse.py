@@ -41,17 +41,17 @@ def fuse(
     method: Annotated[
         str,
         typer.Option(
-            help="Fusion method: average, permutation, ot, partial-ot, cluster, interpolate, zip, magnitude or "
-            "magnitude+ot."
+            help="Fusion method: auto (interpolate with data, partial-ot without), average, permutation, ot, "
+            "partial-ot, cluster, interpolate, zip, magnitude or magnitude+ot."
         ),
-    ] = "partial-ot",
+    ] = "auto",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
     align: opt.Align = "fixed-point",
     data: opt.Data = None,
     batch: opt.Batch = 64,
     norm: opt.Norm = "auto",
-    refit: opt.Refit = False,
+    refit: opt.Refit = None,
     ridge: opt.Ridge = None,
     zeros: opt.Zeros = "auto",
     convention: opt.Convention = "value",

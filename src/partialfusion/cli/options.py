@@ -133,7 +133,13 @@ NeededData = Annotated[
 ]
 Batch = Annotated[int, typer.Option("--batch", "--batch-size", min=1, help="Samples per batch.")]
 Refit = Annotated[
-    bool, typer.Option("--refit", help="Then fit the layers of the result to the models on the data, without labels.")
+    bool | None,
+    typer.Option(
+        "--refit/--no-refit",
+        help="Then fit the layers of the result to the models on the data, without labels. Default: with the method "
+        "auto, where there is data.",
+        show_default=False,
+    ),
 ]
 Zeros = Annotated[
     str,

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from ..core.literals import Refit
+
 FILES = (".safetensors", ".pt", ".onnx", ".html", ".htm", ".csv", ".json")  # what names of files end in
 BOUNDS = ("dense", "params", "flops", "latency", "channels")  # what a budget can limit, a plain number the first
 
@@ -101,10 +103,10 @@ def parse_bound(text: str, prefix: str = "") -> float | int:
     return int(text) if text.strip().lstrip("+").isdecimal() else value
 
 
-def parse_refit(wanted: bool, ridge: float | None) -> bool | float:
+def parse_refit(wanted: bool | None, ridge: float | None) -> Refit:
     """The value of the library's `refit`, from --refit and --ridge."""
     if ridge is None:
-        return wanted
+        return "auto" if wanted is None else wanted
     if not wanted:
         raise OptionError(f"--ridge {ridge:g} is for refitting: add --refit")
     return ridge

@@ -31,14 +31,18 @@ def prune(
     keep: opt.Keep = None,
     budget: opt.Budget = None,
     method: Annotated[
-        str, typer.Option(help="Pruning method: cluster, interpolate, zip, magnitude or magnitude+ot.")
-    ] = "cluster",
+        str,
+        typer.Option(
+            help="Pruning method: auto (interpolate with data, cluster without), cluster, interpolate, zip, magnitude "
+            "or magnitude+ot."
+        ),
+    ] = "auto",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
     data: opt.Data = None,
     batch: opt.Batch = 64,
     norm: opt.Norm = "auto",
-    refit: opt.Refit = False,
+    refit: opt.Refit = None,
     ridge: opt.Ridge = None,
     convention: opt.Convention = "value",
     check: opt.Check = True,

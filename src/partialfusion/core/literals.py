@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 MethodName = Literal[
-    "average", "permutation", "ot", "partial-ot", "cluster", "interpolate", "zip", "magnitude", "magnitude+ot"
+    "auto", "average", "permutation", "ot", "partial-ot", "cluster", "interpolate", "zip", "magnitude", "magnitude+ot"
 ]
-PruningName = Literal["cluster", "interpolate", "zip", "magnitude", "magnitude+ot"]
+PruningName = Literal["auto", "cluster", "interpolate", "zip", "magnitude", "magnitude+ot"]
+# Whether to refit, or the strength of its ridge; "auto" where the method is, and there is data.
+Refit = bool | float | Literal["auto"]
 Features = Literal["auto", "weights", "activations", "both"]
 # Before the activation function (what is computed), after it (what is read), or what suits the space.
 Site = Literal["pre", "post", "auto"]

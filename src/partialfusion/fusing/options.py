@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..core.literals import Alpha, Convention, Keep, MethodName, Site, Zeros
+from ..core.literals import Alpha, Convention, Keep, MethodName, Refit, Site, Zeros
 from ..errors import DataError, OptionError
 from ..surgery import RIDGE
 from .methods import Cluster, Interpolate, Magnitude, PruningMethod, Zip
@@ -65,7 +65,7 @@ def resolve(
     keep: Keep | None,
     mix: tuple[float, ...],
     seed: int,
-    refit: bool | float,
+    refit: Refit,
     zeros: Zeros = "auto",
     has_data: bool,
     effective: bool = False,
@@ -75,7 +75,11 @@ def resolve(
     Beside the options themselves, whether there is data, and whether a budget bounds the effective parameters: these
     grow where refitting fills zero blocks.
     """
-    known = tuple(PRUNING) if keep is not None else (*COUPLING, *PRUNING)
+    known = ("auto", *PRUNING) if keep is not None else ("auto", *COUPLING, *PRUNING)
+    automatic = isinstance(method, str) and method == "auto"
+    if automatic:
+        reads = features in ("auto", "activations") and site in ("auto", "post")
+        method = suited("cluster" if keep is not None else "partial-ot", reads and has_data, has_data and effective)
     if isinstance(method, str):
         _known("method", method, known)
         pruning = PRUNING.get(method)
@@ -96,6 +100,8 @@ def resolve(
         norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
     if pruning is not None and pruning.needs_data and not has_data:
         raise DataError(f"{pruning} needs data: pass data=… (batches of inputs)")
+    if refit == "auto":
+        refit = automatic and has_data
     if refit is not False and not has_data:
         raise DataError("refit needs data: pass data=… (batches of inputs; labels are not used)")
     if alpha is None and keep is None:
@@ -110,6 +116,19 @@ def resolve(
         )
     ridge = ridge_of(refit)
     return Recipe(name, features, site, align, norm, convention, alpha, keep, mix, seed, pruning, ridge, filling)
+
+
+def suited(otherwise: str, dense: bool, effective: bool) -> str:
+    """The method that was the best one where it was measured (docs/choosing.md).
+
+    Args:
+        otherwise: the method where there is no data.
+        dense: whether there is data, and nothing keeps a method from reading combinations of activations.
+        effective: whether there is data, and the result is to be small as blocks and in files.
+    """
+    if effective:
+        return "cluster"
+    return "interpolate" if dense else otherwise
 
 
 def ridge_of(refit: bool | float) -> float:

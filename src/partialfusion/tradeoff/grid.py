@@ -131,7 +131,7 @@ def _checked(name: Any, options: Any) -> dict[str, Any]:
 
 
 def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed: int, has_data: bool) -> MethodConfig:
-    defaults: dict[str, Any] = {"method": "partial-ot", "alpha": None, "refit": False}
+    defaults: dict[str, Any] = {"method": "auto", "alpha": None, "refit": "auto"}
     defaults |= {
         "zeros": "auto",
         "features": "auto",
@@ -148,4 +148,4 @@ def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed:
     if alpha is not None and budget is not None:
         raise OptionError(f"methods[{name!r}]: alpha and budget exclude each other")
     sizes = (None,) if alpha is not None or budget is not None else alphas if recipe.partial else (0.0,)
-    return MethodConfig(name, recipe, budget, asked["norm"] == "auto", sizes)
+    return MethodConfig(recipe.method if name == "auto" else name, recipe, budget, asked["norm"] == "auto", sizes)

@@ -15,7 +15,7 @@ from ..blueprint import Blueprint
 from ..core.alone import alone
 from ..core.batches import Batches
 from ..core.inputs import Inputs, Output
-from ..core.literals import Align, Convention, Features, NormRule, Site, Size, Zeros
+from ..core.literals import Align, Convention, Features, NormRule, Refit, Site, Size, Zeros
 from ..core.modules import first_line
 from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
@@ -45,11 +45,11 @@ def frontier(
     evaluate: Evaluate,
     output: Output | None = None,
     alphas: Sequence[float] = ALPHAS,
-    methods: Methods = ("partial-ot",),
+    methods: Methods = ("auto",),
     mixes: Sequence[Any] | None = None,
     size: Size = "dense",
     data: Iterable[Any] | None = None,
-    refit: bool | float = False,
+    refit: Refit = "auto",
     zeros: Zeros = "auto",
     features: Features = "auto",
     site: Site = "auto",
@@ -91,7 +91,7 @@ def frontier(
         size: which parameters are the size: "dense" (the module that `fuse` returns) or "effective" (without the zero
             blocks: what it holds as blocks and in files; refitting then keeps them unless `zeros` says otherwise).
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
-        refit: fit every fusion's layers to the models on the data.
+        refit: fit every fusion's layers to the models on the data, as for `fuse`.
         zeros: whether refitting may fill the zero blocks ("free") or not ("kept"), as for `fuse`.
         features: compare channels by "weights", "activations" or "both", as for `fuse`.
         site: take activations "pre" or "post" the activation function, as for `fuse`.

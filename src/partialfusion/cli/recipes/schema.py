@@ -10,7 +10,7 @@ from typing import Any, get_args
 import torch
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from ...core.literals import Align, Convention, Features, MethodName, NormRule, PruningName, Site, Zeros
+from ...core.literals import Align, Convention, Features, MethodName, NormRule, PruningName, Refit, Site, Zeros
 from ...errors import FusionError, OptionError, RecipeError
 from ...fusing.options import PRUNING
 from ...io.storage import NARROW
@@ -261,12 +261,14 @@ def _fractions(low: float, high: float, allowed: str) -> Callable[[Node], float 
     return parse
 
 
-def _refit(node: Node) -> bool | float:
+def _refit(node: Node) -> Refit:
     if isinstance(node, ScalarNode) and node.tag.endswith(":bool"):
         return flag(node)
+    if isinstance(node, ScalarNode) and node.value == "auto":
+        return "auto"
     value = number(node)
     if value <= 0:
-        raise NodeError(node, "expected true, false, or the strength of the ridge, a number above 0")
+        raise NodeError(node, "expected true, false, auto, or the strength of the ridge, a number above 0")
     return value
 
 
