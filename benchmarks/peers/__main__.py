@@ -17,6 +17,7 @@ from torch import nn
 
 import partialfusion as pf
 from partialfusion.core.text import table
+from partialfusion_study.cell import machine
 
 from . import ours, page
 from .adapters import model_folding, pleas, torch_pruning, zipit
@@ -113,7 +114,8 @@ def _measured(task: Task, method: Method) -> Row:
             seconds.append(round(time.process_time() - start, 2))
         accuracy.append(round(case.score(model), 2))
         ratio.append(round(case.ratio(model), 4))
-    return Row(task.key, method.name, method.group, tuple(accuracy), tuple(ratio), tuple(seconds))
+    here = f"{machine()['cpu']}, torch {machine()['torch']}"
+    return Row(task.key, method.name, method.group, tuple(accuracy), tuple(ratio), tuple(seconds), here)
 
 
 def _sources(task: Task) -> list[Row]:
@@ -126,16 +128,17 @@ def _reference(task: Task) -> str:
 
 
 def _order(store: Store) -> Sequence[tuple[str, str]]:
-    """By task; the networks first, then ours, then each peer, as they were measured."""
-    tasks = [task.key for task in TASKS]
-    named = {method.name: k for k, method in enumerate(ours.methods())}
-    groups = ["sources", "ours"]
-    groups += sorted({row.group for row in store.rows.values()} - set(groups))
+    """By task; the networks first, then our methods, without those there are no more, then each peer."""
+    tasks = {task.key: task for task in TASKS}
+    places = {method.name: k for k, method in enumerate(ours.methods())}
+    suited = {(key, method.name) for key, task in tasks.items() for method in ours.methods() if method.suits(task)}
+    kept = [row for row in store.rows.values() if row.group != "ours" or row.key in suited]
+    groups = ["sources", "ours", *sorted({row.group for row in kept} - {"sources", "ours"})]
 
     def place(row: Row) -> tuple[int, int, int]:
-        return tasks.index(row.task), groups.index(row.group), named.get(row.method, 0)
+        return list(tasks).index(row.task), groups.index(row.group), places.get(row.method, 0)
 
-    return [row.key for row in sorted(store.rows.values(), key=place)]
+    return [row.key for row in sorted(kept, key=place)]
 
 
 def _warm_up() -> None:

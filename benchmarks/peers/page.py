@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from partialfusion_study.cell import machine
-
 from .rows import Row, Store
 from .tasks import TASKS
 
@@ -25,8 +23,8 @@ def write(store: Store, path: Path) -> None:
 
 
 def _lines(store: Store) -> Iterator[str]:
-    here = machine()
-    yield f"Times are from {here['cpu']}, torch {here['torch']}, one thread."
+    machines = sorted({row.machine for row in store.rows.values() if row.seconds})
+    yield f"Times are from {' and '.join(machines)}, one thread."
     yield ""
     for task in TASKS:
         rows = [row for row in store.rows.values() if row.task == task.key]

@@ -20,6 +20,7 @@ class Row:
         accuracy: in percent, one number for each repetition.
         ratio: all parameters relative to one network, likewise; empty for the networks themselves.
         seconds: CPU time of the whole call, likewise.
+        machine: processor and version of torch.
     """
 
     task: str
@@ -28,6 +29,7 @@ class Row:
     accuracy: tuple[float, ...]
     ratio: tuple[float, ...] = ()
     seconds: tuple[float, ...] = ()
+    machine: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -37,8 +39,9 @@ class Row:
         """Accuracy, size and CPU time as the table shows them."""
         digits = 2 if len(self.accuracy) > 1 else 1
         size = f"{fmean(self.ratio):.2f}" if self.ratio else ""
-        seconds = f"{fmean(self.seconds):.1f}" if self.seconds else ""
-        return f"{fmean(self.accuracy):.{digits}f}", size, seconds
+        seconds = fmean(self.seconds) if self.seconds else None
+        shown = "" if seconds is None else f"{seconds:.{1 if seconds >= 1 else 2}f}"
+        return f"{fmean(self.accuracy):.{digits}f}", size, shown
 
 
 class Store:
@@ -56,10 +59,9 @@ class Store:
         self.rows[row.key] = row
 
     def tidy(self, order: Iterable[tuple[str, str]]) -> None:
-        """Rewrite the file in a given order, without lines that no longer count."""
-        places = {key: k for k, key in enumerate(order)}
-        kept = sorted(self.rows.values(), key=lambda row: places.get(row.key, len(places)))
-        self.path.write_text("".join(_line(row) + "\n" for row in kept), encoding="utf-8")
+        """Keep these rows, in this order."""
+        self.rows = {key: self.rows[key] for key in order}
+        self.path.write_text("".join(_line(row) + "\n" for row in self.rows.values()), encoding="utf-8")
 
 
 def _line(row: Row) -> str:

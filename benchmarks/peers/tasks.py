@@ -126,15 +126,23 @@ def _specialists() -> list[tuple[Recipe, ...]]:
     return [(pair.a, pair.b) for pair in split_resnet_pairs("usual")]
 
 
+def _resnet() -> list[tuple[Recipe, ...]]:
+    return [(resnet_pairs("usual")[0].a,)]
+
+
+def _vgg() -> list[tuple[Recipe, ...]]:
+    return [(vgg_pairs("usual")[0].a,)]
+
+
 def _digits() -> list[tuple[Recipe, ...]]:
     return [(pair.a, pair.b) for pair in mnist_pairs(True, "usual")]
 
 
 TASKS = (
     Task("specialists", "Two ResNet-18 specialists merged, at the size of one", _specialists, dense=1.0),
-    Task("specialists-1.2", "The same at 1.2 times the parameters of one", _specialists, dense=1.2),
-    Task("resnet", "One ResNet-18, half of its channels", lambda: [(resnet_pairs("usual")[0].a,)], keep=0.5),
-    Task("vgg", "One VGG-11, half of its channels", lambda: [(vgg_pairs("usual")[0].a,)], keep=0.5),
+    Task("specialists-1.2", "Two ResNet-18 specialists merged, at 1.2 times that size", _specialists, dense=1.2),
+    Task("resnet", "One ResNet-18 at half of its channels, or as many parameters", _resnet, keep=0.5),
+    Task("vgg", "One VGG-11 at half of its channels, or as many parameters", _vgg, keep=0.5),
     Task("digits-0.5", "Two MLPs on split MNIST merged, at the size of one, equal shares", _digits, dense=1.0),
-    Task("digits-0.3", "The same with a share of 0.3 for the generalist", _digits, dense=1.0, share=0.3),
+    Task("digits-0.3", "The same two MLPs, share of the generalist 0.3", _digits, dense=1.0, share=0.3),
 )
