@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format docs bench catalogue results clean
+.PHONY: demo test check format docs bench peers catalogue results clean
 
 # What only the tests need: the models of the catalogue and the zoo, and what transformers and timm import.
 MODELS := torchvision timm transformers huggingface_hub tokenizers regex tqdm httpx2 httpcore2 h11 truststore
@@ -42,6 +42,10 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# PEERS="--only ours --again" measures our own rows anew; with a path to a clone, other tools run too.
+peers: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.peers $(PEERS)
 
 catalogue: $(READY)
 	$(BIN)/python -m tests.catalogue
