@@ -20,8 +20,9 @@ from .fusing.budget import Budget
 from .fusing.methods import PruningMethod
 from .fusing.mix_search import best_mix
 from .fusing.options import Method, resolve, ridge_of, zeros_of
-from .fusing.pipeline import Pipeline, refit_result
+from .fusing.pipeline import Pipeline
 from .fusing.prepare import traced
+from .fusing.refitting import refit_result
 from .fusing.result import Fusion
 from .fusing.scoring import Evaluate, Scorer
 from .fusing.validation import check_mix, check_models, check_result, check_tensors
@@ -269,6 +270,6 @@ def refit(
     recipe = replace(result.recipe, refit=ridge_of(ridge), zeros=zeros_of(zeros, result.recipe.zeros))
     model = copy.deepcopy(result.model)
     with reporting(progress) as report:
-        refit_result(result, model, batches, recipe, report)
+        left = refit_result(result, model, batches, recipe, report)
     counted = count(SurgeryResult(model, result.plan), result.sources[-1])
-    return replace(result, model=model, recipe=recipe, count=counted)
+    return replace(result, model=model, recipe=recipe, count=counted, unrefitted=left)

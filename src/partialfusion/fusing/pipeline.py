@@ -24,7 +24,6 @@ from ..surgery import (
     analytic,
     apply,
     count,
-    refit_model,
     set_statistics,
     verify,
 )
@@ -35,6 +34,7 @@ from .methods import Interpolate
 from .options import Recipe
 from .prepare import changes_of
 from .pruning import UnionPruner
+from .refitting import refit_result
 from .result import Fusion, Latency, not_interpolated
 from .shortfall import shortfall_of
 from .sources import Sources
@@ -320,8 +320,8 @@ class Pipeline:
         if isinstance(recipe.pruning, Interpolate):
             self._warn_once(not_interpolated(result.plan, blueprints[-1]))
         if refits and batches is not None:
-            refit_result(fusion, result.model, batches, recipe, self.progress)
-            fusion = replace(fusion, count=count(result, self.models[-1]))
+            left = refit_result(fusion, result.model, batches, recipe, self.progress)
+            fusion = replace(fusion, count=count(result, self.models[-1]), unrefitted=left)
         follow_config(result.model, self.models[-1], self.inputs)
         if self._changes:
             refuse(result.model, "; ".join(self._changes))
@@ -332,25 +332,3 @@ def _matching_options(recipe: Recipe) -> object:
     """What a recipe has in common with others that differ in sizes and shares only, as a key."""
     chosen = recipe.method, recipe.features, recipe.site, recipe.align, recipe.norm, recipe.convention
     return *chosen, id(recipe.pruning)
-
-
-def refit_result(
-    result: Fusion, model: nn.Module, batches: Batches, recipe: Recipe, progress: ProgressCallback
-) -> None:
-    """Fit a model, of the result's shapes and numbers, in place, as the recipe says."""
-
-    def report(layer: str, done: int, total: int) -> None:
-        progress(f"refitting {layer}", done / total)
-
-    progress("refitting", 0.0)
-    refit_model(
-        model,
-        result.layout,
-        result.sources,
-        result.blueprints,
-        result.plan,
-        batches,
-        ridge=recipe.refit,
-        zeros=recipe.zeros,
-        on_progress=report,
-    )

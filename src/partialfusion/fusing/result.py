@@ -77,6 +77,7 @@ class Summary:
     shortfall: str = ""
     changes: tuple[str, ...] = ()
     unrepaired: str = ""
+    unrefitted: str = ""
     unused: str = ""
     latency: Latency | None = None
     not_interpolated: tuple[str, ...] = ()
@@ -103,6 +104,8 @@ class Summary:
         notes = [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
         notes += [f"only averaged, whatever the size: {self.averaged}"] if self.averaged else []
         notes += [f"not repaired, for they are used in several ways: {self.unrepaired}"] if self.unrepaired else []
+        unfit = self.unrefitted
+        notes += [f"not refitted, since no layer that can be fitted uses them: {unfit}"] if unfit else []
         notes += [f"not used in evaluation mode, so averaged as it stands: {self.unused}"] if self.unused else []
         return [*notes, *self.not_interpolated, *[self.shortfall] * bool(self.shortfall), *self.changes]
 
@@ -159,6 +162,7 @@ class Fusion:
         changes: how the result's modules differ from the last source's other than by their widths.
         latency: the time of one call as it was measured, where a budget bounds it.
         unrepaired: weights whose channels were to get the spread of their sources and could not.
+        unrefitted: weights that were to be refitted and could not.
     """
 
     model: nn.Module
@@ -174,6 +178,7 @@ class Fusion:
     changes: tuple[str, ...] = ()
     latency: Latency | None = None
     unrepaired: tuple[str, ...] = ()
+    unrefitted: tuple[str, ...] = ()
 
     @property
     def layout(self) -> Mapping[str, Space]:
@@ -219,6 +224,7 @@ class Fusion:
             self.shortfall,
             self.changes,
             shorten(self.unrepaired),
+            shorten(self.unrefitted),
             shorten([name for name, _ in self.sources[-1].named_parameters() if name not in self.blueprint.used]),
             self.latency,
             not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
