@@ -67,6 +67,7 @@ def fuse(
     convention: Convention = "value",
     blueprint: Blueprint | None = None,
     check: bool = True,
+    allow_shortfall: bool = False,
     seed: int = 0,
     progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
@@ -117,6 +118,8 @@ def fuse(
             the mass it receives, and with unequal widths channels that are matched in part are split).
         blueprint: a traced blueprint of the last model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at alpha=1 that the result is the ensemble.
+        allow_shortfall: accept a result that falls short of what was asked for, with a warning instead of an error: at
+            alpha=1 one that is not the ensemble, or the plain average where no channels can be matched.
         seed: random seed of the checks, and of the search in generalised pruning.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
     """
@@ -153,7 +156,7 @@ def fuse(
             report("tracing", 0.0)
             resizes = bound is not None or recipe.pruning is not None or recipe.alpha != 0
             blueprint = traced(models[-1], inputs, check=check, seed=seed, untie=resizes)
-        pipeline = Pipeline(models, inputs, blueprint, batches, report, check)
+        pipeline = Pipeline(models, inputs, blueprint, batches, report, check, allow_shortfall)
         reduced = pipeline.reduce(recipe, bound, exact=norm == "auto")
         return reduced.fusion if scorer is None else best_mix(pipeline, reduced, scorer)
 
@@ -175,6 +178,7 @@ def prune(
     convention: Convention = "value",
     blueprint: Blueprint | None = None,
     check: bool = True,
+    allow_shortfall: bool = False,
     seed: int = 0,
     progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
@@ -206,6 +210,8 @@ def prune(
         convention: "value" (a channel is the average of what it combines) or "mass" (the paper's form: the sum).
         blueprint: a traced blueprint of the model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at keep=1 that the result is the model.
+        allow_shortfall: accept a result that falls short of what was asked for, with a warning instead of an error: at
+            keep=1 one that is not the model, or the model itself where no space can change its width.
         seed: random seed of the search and the checks.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
     """
@@ -233,7 +239,7 @@ def prune(
         if blueprint is None:
             report("tracing", 0.0)
             blueprint = traced(model, inputs, check=check, seed=seed)
-        pipeline = Pipeline([model], inputs, blueprint, batches, report, check)
+        pipeline = Pipeline([model], inputs, blueprint, batches, report, check, allow_shortfall)
         return pipeline.reduce(recipe, bound, exact=norm == "auto").fusion
 
 

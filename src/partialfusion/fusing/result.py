@@ -15,6 +15,7 @@ from ..surgery import AppliedPlan, Count
 from .methods import Interpolate
 from .mixing import Mixing
 from .options import Recipe
+from .shortfall import Averaged
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ class Fusion:
             plan.converged,
             plan.cost,
             self.unseen,
-            self._averaged() if len(self.sources) > 1 else "",
+            str(Averaged.of(self.sources[-1], self.blueprint)) if len(self.sources) > 1 else "",
             self.shortfall,
             self.changes,
             shorten(self.unrepaired),
@@ -229,14 +230,6 @@ class Fusion:
             self.latency,
             not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
         )
-
-    def _averaged(self) -> str:
-        """The parameters that belong to no channels that can be kept apart, and how many of all parameters they are."""
-        sizes = {name: p.numel() for name, p in self.sources[-1].named_parameters()}
-        names = [name for name in self.blueprint.averaged if name in sizes]
-        if not names:
-            return ""
-        return f"{shorten(names)} ({sum(sizes[n] for n in names) / sum(sizes.values()):.1%} of the parameters)"
 
 
 def not_interpolated(plan: Plan, blueprint: Blueprint) -> tuple[str, ...]:
