@@ -109,7 +109,8 @@ def fuse(
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
             gives fused channels that no norm follows the spread and mean of their sources, from the data, or from
-            weights alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data.
+            weights alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data;
+            it leaves statistics alone that still hold, such as those of a model fused with its twin.
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
         zeros: what refitting may do with the zero blocks between channels of different models: fill them ("free") or
             not ("kept"). Filled, the result is nearer to the models and the dense module as large as before, but blocks

@@ -321,7 +321,7 @@ class Pipeline:
                     recipe.mix,
                     allowed=self.allow_shortfall,
                 )
-        else:
+        elif not (exact and recipe.norm == "recalibrate" and self.sources.agree_with(result.model, recipe.mix)):
             unrepaired = set_statistics(result, self.models, blueprints, recipe.norm, batches, self.progress)
         if not compared:
             self._warn_of_averaging(recipe, sizes)
