@@ -105,7 +105,7 @@ class Sources:
 
     @cached_property
     def _references(self) -> dict[Inputs, list[list[Tensor]]]:
-        """The example inputs and noise like them → what every model returns; nothing where models do not run on noise."""
+        """The example inputs and noise like them → what every model returns; none where it does not run on noise."""
         try:
             return {x: [run(m, x) for m in self.models] for x in (self.inputs, *noise(self.inputs, 1, seed=0))}
         except Exception:  # whatever the code of a model raises for inputs that it does not expect
