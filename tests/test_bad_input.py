@@ -128,6 +128,41 @@ def test_inputs_the_model_rejects() -> None:
     refused(pf.TraceError, "as its forward takes them", pair(), (X, X))
 
 
+def test_example_inputs_that_show_nothing() -> None:
+    empty, nan, infinite = torch.empty(0, 10), X.clone(), X.clone()
+    nan[0, 3] = float("nan")
+    infinite[1, :2] = float("inf")
+    for alpha in (0.4, 1.0):
+        refused(pf.OptionError, r"input 0 of shape \(0, 10\) holds no samples", pair(), empty, alpha=alpha)
+        refused(pf.OptionError, r"input 0 of shape \(2, 10\) holds 1 NaN or infinite value;", pair(), nan, alpha=alpha)
+        refused(pf.OptionError, "holds 2 NaN or infinite values", pair(), infinite, alpha=alpha)
+    refused(pf.OptionError, r"input of shape \(0, 10\)", pair(), {"input": empty})
+    refused(pf.OptionError, "holds no samples", pair(), empty, blueprint=pf.trace(pair()[1], X))
+    for call in (pf.trace, pf.prune):
+        with pytest.raises(pf.OptionError, match="holds no samples"):
+            call(pair()[0], empty)
+
+
+class Masked(nn.Module):
+    """Weights of a mean, from the inputs and a mask that is added to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(10, 8), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x))).mul(torch.softmax(x[:, :5] + mask, 1))
+
+
+def test_masks_of_minus_infinity_are_inputs_like_others() -> None:
+    models = [randomised(Masked(), seed) for seed in (0, 1)]
+    mask = torch.tensor([0.0, 0.0, float("-inf"), 0.0, 0.0]).expand(2, 5)
+    result = pf.fuse(models, (X, mask), alpha=1.0)
+    expected = (models[0](X, mask) + models[1](X, mask)) / 2
+    assert torch.allclose(result.model(X, mask), expected, atol=1e-6)
+    refused(pf.TraceError, "Masked returns NaN for the example inputs", models, (X, torch.full((2, 5), float("-inf"))))
+
+
 class Branching(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -162,6 +197,8 @@ def test_data_missing(option: str, value: str) -> None:
         (torch.randn(5, 10), "data is one tensor"),
         (3, "must be an iterable"),
         (["text"], "a batch is a str"),
+        ([torch.randn(4, 10), torch.empty(0, 10)], r"batch 1: input 0 of shape \(0, 10\) holds no samples"),
+        ([torch.full((4, 10), float("nan"))], r"batch 0: input 0 of shape \(4, 10\) holds 40 NaN"),
     ],
 )
 def test_data_of_the_wrong_form(data: object, match: str) -> None:

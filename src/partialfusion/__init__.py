@@ -4,7 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .core.version import __version__ as __version__
-from .errors import CheckpointError, DataError, FusionError, MismatchError, OptionError, TraceError, VerificationError
+from .errors import (
+    CheckpointError,
+    DataError,
+    FusionError,
+    MismatchError,
+    OptionError,
+    ShortfallError,
+    TraceError,
+    VerificationError,
+)
 
 if TYPE_CHECKING:
     from . import nn as nn
@@ -82,6 +91,7 @@ __all__ = [
     "Plan",
     "Point",
     "Reduction",
+    "ShortfallError",
     "Space",
     "Summary",
     "TraceError",

@@ -20,8 +20,9 @@ from .fusing.budget import Budget
 from .fusing.methods import PruningMethod
 from .fusing.mix_search import best_mix
 from .fusing.options import Method, resolve, ridge_of, zeros_of
-from .fusing.pipeline import Pipeline, refit_result
+from .fusing.pipeline import Pipeline
 from .fusing.prepare import traced
+from .fusing.refitting import refit_result
 from .fusing.result import Fusion
 from .fusing.scoring import Evaluate, Scorer
 from .fusing.validation import check_mix, check_models, check_result, check_tensors
@@ -66,6 +67,7 @@ def fuse(
     convention: Convention = "value",
     blueprint: Blueprint | None = None,
     check: bool = True,
+    allow_shortfall: bool = False,
     seed: int = 0,
     progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
@@ -110,7 +112,8 @@ def fuse(
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
             gives fused channels that no norm follows the spread and mean of their sources, from the data, or from
-            weights alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data.
+            weights alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data;
+            it leaves statistics alone that still hold, such as those of a model fused with its twin.
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
             "auto" does so where the method is "auto" and there is data.
         zeros: what refitting may do with the zero blocks between channels of different models: fill them ("free") or
@@ -120,6 +123,8 @@ def fuse(
             the mass it receives, and with unequal widths channels that are matched in part are split).
         blueprint: a traced blueprint of the last model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at alpha=1 that the result is the ensemble.
+        allow_shortfall: accept a result that falls short of what was asked for, with a warning instead of an error: at
+            alpha=1 one that is not the ensemble, or the plain average where no channels can be matched.
         seed: random seed of the checks, and of the search in generalised pruning.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
     """
@@ -156,7 +161,7 @@ def fuse(
             report("tracing", 0.0)
             resizes = bound is not None or recipe.pruning is not None or recipe.alpha != 0
             blueprint = traced(models[-1], inputs, check=check, seed=seed, untie=resizes)
-        pipeline = Pipeline(models, inputs, blueprint, batches, report, check)
+        pipeline = Pipeline(models, inputs, blueprint, batches, report, check, allow_shortfall)
         reduced = pipeline.reduce(recipe, bound, exact=norm == "auto")
         return reduced.fusion if scorer is None else best_mix(pipeline, reduced, scorer)
 
@@ -178,6 +183,7 @@ def prune(
     convention: Convention = "value",
     blueprint: Blueprint | None = None,
     check: bool = True,
+    allow_shortfall: bool = False,
     seed: int = 0,
     progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
@@ -211,6 +217,8 @@ def prune(
         convention: "value" (a channel is the average of what it combines) or "mass" (the paper's form: the sum).
         blueprint: a traced blueprint of the model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at keep=1 that the result is the model.
+        allow_shortfall: accept a result that falls short of what was asked for, with a warning instead of an error: at
+            keep=1 one that is not the model, or the model itself where no space can change its width.
         seed: random seed of the search and the checks.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
     """
@@ -238,7 +246,7 @@ def prune(
         if blueprint is None:
             report("tracing", 0.0)
             blueprint = traced(model, inputs, check=check, seed=seed)
-        pipeline = Pipeline([model], inputs, blueprint, batches, report, check)
+        pipeline = Pipeline([model], inputs, blueprint, batches, report, check, allow_shortfall)
         return pipeline.reduce(recipe, bound, exact=norm == "auto").fusion
 
 
@@ -275,6 +283,6 @@ def refit(
     recipe = replace(result.recipe, refit=ridge_of(ridge), zeros=zeros_of(zeros, result.recipe.zeros))
     model = copy.deepcopy(result.model)
     with reporting(progress) as report:
-        refit_result(result, model, batches, recipe, report)
+        left = refit_result(result, model, batches, recipe, report)
     counted = count(SurgeryResult(model, result.plan), result.sources[-1])
-    return replace(result, model=model, recipe=recipe, count=counted)
+    return replace(result, model=model, recipe=recipe, count=counted, unrefitted=left)

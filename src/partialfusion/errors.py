@@ -33,5 +33,9 @@ class CheckpointError(FusionError):
     """A file that is not a checkpoint of the model."""
 
 
+class ShortfallError(FusionError):
+    """What was asked for can be met for a part of the network only; `allow_shortfall=True` accepts that."""
+
+
 class VerificationError(FusionError):
     """A result did not pass the library's own check."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -10,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from partialfusion.io.files import replacing
 
 from .cell import Cell, Record, describe, key, kind, plain, text
 from .errors import StudyError
@@ -23,9 +26,10 @@ LOCK = ".lock"
 class Store:
     """A folder with a file <kind>.jsonl for each kind of cell.
 
-    A line is a record as JSON. Lines are only appended, each in one write that reaches the disk before the next:
-    a process that is killed leaves at most an incomplete last line, which is dropped. Of two lines with the same key,
-    the first counts.
+    A line is a record as JSON, with a digest of all that it says. Lines are only appended, each in one write that
+    reaches the disk before the next: a process that is killed leaves at most an incomplete last line. Lines that are
+    incomplete or do not fit their digest are named in a warning and do not count; before the next line is written, they
+    are moved to <kind>.damaged. Of two lines with the same key, the first counts.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -98,57 +102,87 @@ class Store:
         return self._kinds[name]
 
 
+def signed(record: Record) -> bytes:
+    """The line of a record: its fields but for the kind, which the file has, and a digest of all of them."""
+    values = plain(asdict(record), record.kind)
+    stored = {name: value for name, value in values.items() if name != "kind"} | {"digest": _digest(values)}
+    return text(stored).encode() + b"\n"
+
+
+def _digest(values: dict[str, Any]) -> str:
+    """32 hexadecimal digits of the fields of a record, kind included."""
+    return hashlib.sha256(text(values).encode()).hexdigest()[:32]
+
+
 class _Lines:
     """The records in one file.
 
     Attributes:
         path: the file, which need not exist.
         records: key → record.
-        size: the number of bytes of complete lines; anything after them is incomplete.
+        whole: the lines that fit their digests.
+        damaged: the others.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: dict[str, Record] = {}
+        self.whole: list[bytes] = []
+        self.damaged: list[bytes] = []
         data = path.read_bytes() if path.exists() else b""
-        lines = data.splitlines(keepends=True)
-        self.size = 0
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(data.splitlines(keepends=True), start=1):
             try:
-                self._add(line)
-            except ValueError as error:
-                if number < len(lines):
-                    raise StudyError(
-                        f"{path}, line {number} is not a result ({error}): repair or delete the line"
-                    ) from None
-                log.warning("%s: dropped the last line, which is incomplete because a run was killed", path)
+                record = self._record(line)
+            except (ValueError, TypeError, RecursionError) as error:
+                log.warning("%s, line %d does not count: %s; it is kept in %s", path, number, error, self.aside.name)
+                self.damaged.append(line)
             else:
-                self.size += len(line)
+                self.records.setdefault(record.key, record)
+                self.whole.append(line)
 
-    def _add(self, line: bytes) -> None:
-        """Add the record of a line; raises ValueError where it is not a complete record."""
+    @property
+    def aside(self) -> Path:
+        """Where damaged lines go."""
+        return self.path.with_suffix(".damaged")
+
+    def _record(self, line: bytes) -> Record:
+        """The record of a line; raises ValueError or TypeError where it is not a complete record."""
         if not line.endswith(b"\n"):
-            raise ValueError("it is incomplete")
-        try:
-            record = Record(kind=self.path.stem, **json.loads(line))
-        except TypeError as error:
-            raise ValueError(error) from None
-        self.records.setdefault(record.key, record)
+            raise ValueError("it is incomplete, as a run leaves it that is killed")
+        values = json.loads(line)
+        digest = values.pop("digest", None) if isinstance(values, dict) else None
+        record = Record(kind=self.path.stem, **values)
+        if digest != _digest(asdict(record)):
+            raise ValueError("it has no digest" if digest is None else "it does not fit its digest")
+        return record
 
     def append(self, record: Record) -> None:
-        """Write a record after the complete lines."""
+        """Write a record after the lines that count; damaged ones are moved away first."""
         if record.key in self.records:
             return
-        values = plain(asdict(record), record.kind)
-        del values["kind"]
-        line = text(values).encode() + b"\n"
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            os.ftruncate(file, self.size)
-            if os.write(file, line) < len(line):
-                raise OSError(f"{self.path}: no space left on the disk for a result")
-            os.fsync(file)
-        finally:
-            os.close(file)
-        self.size += len(line)
+        if self.damaged:
+            self._put_aside()
+        line = signed(record)
+        _append(self.path, line)
+        self.whole.append(line)
         self.records[record.key] = record
+
+    def _put_aside(self) -> None:
+        """Move the damaged lines; until the last step, the file is as it was."""
+        _append(self.aside, b"".join(line.rstrip(b"\r\n") + b"\n" for line in self.damaged))
+        with replacing(self.path) as file:
+            file.write(b"".join(self.whole))
+        self.damaged = []
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append to a file in one write that reaches the disk; what does not fit on it is taken back."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        size = os.fstat(file).st_size
+        if os.write(file, data) < len(data):
+            os.ftruncate(file, size)
+            raise OSError(f"{path}: no space left on the disk for a result")
+        os.fsync(file)
+    finally:
+        os.close(file)

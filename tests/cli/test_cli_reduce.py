@@ -34,6 +34,7 @@ def data(folder: Path) -> Tensor:
         ((), {}),
         (("--keep", "0.25", "--method", "magnitude", "--seed", "2"), {"keep": 0.25, "method": "magnitude", "seed": 2}),
         (("--keep", "2=0.5", "--no-check"), {"keep": {"2": 0.5}, "check": False}),
+        (("--keep", "0.5", "--allow-shortfall"), {"keep": 0.5, "allow_shortfall": True}),
         (("--data", "x.npy", "--batch", "20", "--refit", "--ridge", "0.1"), {"refit": 0.1}),
     ],
 )

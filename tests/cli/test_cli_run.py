@@ -57,6 +57,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
             refit: 1e-1   # a number, although YAML reads it as a string
             zeros: kept
             check: no
+            allow_shortfall: yes
             seed: 4
             dtype: float16
         """)

@@ -210,3 +210,38 @@ def test_counters_are_not_averaged() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 2))
     model.register_buffer("position_ids", torch.arange(3))
     assert trace_labels(model, Inputs.of(torch.randn(2, 3, 3, 3))).averaged == ()
+
+
+def _doubled(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    return 2 * output
+
+
+def _halved(module: nn.Module, args: tuple[Tensor]) -> Tensor:
+    return args[0] / 2
+
+
+def _attribute(model: Activated) -> None:
+    model.activation = lambda x: F.leaky_relu(x, 0.3)
+
+
+def _hook(model: Activated) -> None:
+    model.a.register_forward_hook(_doubled)
+
+
+def _hook_before(model: Activated) -> None:
+    model.b.register_forward_pre_hook(_halved)
+
+
+def _other_forward(model: Activated) -> None:
+    model.forward = lambda x: model.b(torch.tanh(model.a(x)))  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("change", [_attribute, _hook, _hook_before, _other_forward])
+def test_other_code_with_the_same_parameters_is_refused_at_every_alpha(change: Callable[[Activated], None]) -> None:
+    plain, changed = (randomised(Activated(F.leaky_relu), seed) for seed in (0, 1))
+    change(changed)
+    for models in ([changed, plain], [plain, changed]):
+        blueprint = pf.trace(models[-1], X, check=False)
+        for options in ({"alpha": 0.0}, {"alpha": 0.4}, {"alpha": 1.0}, {"method": "average"}):
+            with pytest.raises(pf.MismatchError, match="fuse models of the same code"):
+                pf.fuse(models, X, **options, blueprint=blueprint)

@@ -170,7 +170,7 @@ def test_conventions_agree_for_equal_relu_channels() -> None:
         ({"method": pf.Magnitude(by="activation")}, "needs data"),
         ({"features": "activations"}, "needs data"),
         ({"site": "after"}, "site='after'"),
-        ({"data": [torch.full((4, 10), float("nan"))]}, "not finite"),
+        ({"data": [torch.full((4, 10), 3e38)]}, "not finite"),
     ],
 )
 def test_bad_options(options: dict[str, object], words: str) -> None:

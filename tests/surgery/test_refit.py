@@ -306,7 +306,7 @@ def test_bad_data_and_options_are_named() -> None:
     with pytest.raises(DataError, match="no batch"):
         refit_model(fused.model, fused.layout, models, [fused.blueprint] * 2, fused.plan, [])
     with pytest.raises(DataError, match="not finite"):
-        refitted(fused, models, [(x.clone().fill_(torch.nan),)])
+        refitted(fused, models, [(x.clone().fill_(3e38),)])
     with pytest.raises(DataError, match=r"batch 0 of shapes \[\(4, 9\)\]"):
         refit_model(fused.model, fused.layout, models, [fused.blueprint] * 2, fused.plan, [Inputs.of(x[:, :9])])
     assert identical(state, fused.model)

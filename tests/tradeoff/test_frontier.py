@@ -123,7 +123,6 @@ def test_the_sources_stay_and_the_blueprint_is_traced_once(
         return original(*args, **options)
 
     monkeypatch.setattr(measure, "traced", trace)
-    monkeypatch.setattr(pipeline, "traced", trace)
     pair = [ZOO["vgg-bn"].model(seed).train() for seed in (0, 1)]
     before = [snapshot(m) for m in pair]
     images = ZOO["vgg-bn"].inputs()

@@ -46,7 +46,7 @@ def collect(tracer: Tracer) -> Blueprint:
     shapes = {name: tuple(t.shape) for name, t in tracer.program.tensors.items()}
     norms = tuple(dict.fromkeys(_merge_norms(tracer.norms)))
     return Blueprint(
-        _with_bundles(_named(spaces)),
+        _with_equal_widths(_with_bundles(_named(spaces)), tracer.equal_widths),
         norms,
         shapes,
         dict(tracer.unknown),
@@ -234,6 +234,27 @@ def _with_bundles(spaces: tuple[Space, ...]) -> tuple[Space, ...]:
             if s.kind == "elastic" and (stiff is not None or any(o.heads != s.heads for o in others)):
                 why = "its heads are not of one number" if stiff is None else f"goes with the heads of {stiff.name}"
                 s = replace(s, kind="permutable", reasons=(why,))
+        found.append(s)
+    return tuple(found)
+
+
+def _with_equal_widths(spaces: tuple[Space, ...], weights: list[tuple[str, ...]]) -> tuple[Space, ...]:
+    """Spaces that these weights read along axis 1 in groups of one width, named after their first; where one of them
+    cannot change it, the others cannot either."""
+    leader = {s.name: s.name for s in spaces}
+    for names in weights:
+        read = {s.name for s in spaces for b in s.bindings if b.parameter in names and (b.axis, b.role) == (1, "reads")}
+        first = next(leader[s.name] for s in spaces if s.name in read)
+        old = {leader[name] for name in read}
+        leader = {name: first if own in old else own for name, own in leader.items()}
+    found = []
+    for s in spaces:
+        others = [o for o in spaces if leader[o.name] == leader[s.name]]
+        if len(others) > 1:
+            s = replace(s, group=leader[s.name])
+            stiff = next((o for o in others if o.kind != "elastic" or o.blocks is not None), None)
+            if s.kind == "elastic" and stiff is not None:
+                s = replace(s, kind="permutable", reasons=(f"its width goes with that of {stiff.name}",))
         found.append(s)
     return tuple(found)
 

@@ -209,6 +209,21 @@ class Blueprint:
         used = self.used - self.constants
         return tuple(name for name in self.shapes if name in used and not self._kept_apart(name))
 
+    @cached_property
+    def unmatched(self) -> tuple[str, ...]:
+        """Those of the averaged parameters whose channels cannot be matched with those of other models, either."""
+        return tuple(n for n in self.averaged if not any(s.kind == "permutable" for s in self._written(n)))
+
+    def why_averaged(self, name: str) -> tuple[str, ...]:
+        """Why a parameter can only be averaged."""
+        reasons = dict.fromkeys(r for s in self._written(name) if s.kind != "elastic" for r in s.reasons)
+        scaled = "outputs that are scaled behind their layer"
+        return tuple(scaled if r == "output" else r for r in reasons) or ("belongs to no channels of a hidden layer",)
+
+    def _written(self, name: str) -> list[Space]:
+        """The spaces that a parameter writes or scales."""
+        return [s for bound in self.axes.get(name, {}).values() for s, b in bound if b.role != "reads"]
+
     def _kept_apart(self, name: str) -> bool:
         """Whether every entry of a parameter can go into channels of its own, or only mixes outputs."""
         bound_to = self.axes.get(name, {})

@@ -40,6 +40,8 @@ class Tracer:
         direct: parameter → labels (of its shape) of one that is used element by element.
         norms: normalisations with stored statistics.
         normed: path of a norm across channels → the labels of its channels.
+        equal_widths: weights that read spaces along axis 1 whose widths the code has as one number, such as those of
+            the layers of an LSTM.
         scalars: parameter of a single number → where it met channels: the (n,) labels, their dimension from the end,
             and its role.
         constants: buffers that count as constants.
@@ -55,6 +57,7 @@ class Tracer:
         self.direct: dict[str, Tensor] = {}
         self.norms: list[Norm] = []
         self.normed: dict[str, Tensor] = {}
+        self.equal_widths: list[tuple[str, ...]] = []
         self.scalars: dict[str, list[tuple[Tensor, int, Role]]] = {}
         self.constants: set[str] = set()
         self.follows_channels: set[str] = set()

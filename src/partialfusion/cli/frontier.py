@@ -84,6 +84,7 @@ def frontier(
     ] = None,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Title of the page.")] = TITLE,
     check: opt.Check = True,
+    allow_shortfall: opt.AllowShortfall = False,
     seed: opt.Seed = 0,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
@@ -108,6 +109,7 @@ def frontier(
         "names": parse_names("--names", names),
         "metric": metric,
         "check": check,
+        "allow_shortfall": allow_shortfall,
         "seed": seed,
     } | ({} if sizes is None else {"alphas": sizes})
     specs = factory_per_model(factory, factories or [], len(checkpoints))

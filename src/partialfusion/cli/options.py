@@ -158,6 +158,13 @@ Dtype = Annotated[
     typer.Option(metavar="TYPE", help="Store parameters as float16, bfloat16 or float32. Default: as they are."),
 ]
 Check = Annotated[bool, typer.Option(help="Verify numerically that channels can be moved and spaces widened.")]
+AllowShortfall = Annotated[
+    bool,
+    typer.Option(
+        "--allow-shortfall",
+        help="Accept a result that falls short of what was asked for, such as one at alpha 1 that is not the ensemble.",
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

@@ -14,8 +14,8 @@ from .modules import first_line
 
 def feed(model: nn.Module, batch: Inputs, number: int) -> Any:
     """The model's output on a batch; an error of the model becomes a DataError about the batch."""
-    if any(isinstance(x, Tensor) and x.numel() == 0 for x in batch.values):
-        raise DataError(f"batch {number} of shapes {batch.shapes} holds no samples: leave out empty batches")
+    if batch.defect:
+        raise DataError(f"batch {number}: {batch.defect}; leave such batches out")
     try:
         return batch.call(model)
     except Exception as error:

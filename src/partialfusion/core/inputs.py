@@ -40,9 +40,29 @@ class Inputs:
         if isinstance(example_inputs, Inputs):
             return example_inputs if output is None else dataclasses.replace(example_inputs, output=output)
         if isinstance(example_inputs, Mapping):
-            return cls((), _named(example_inputs), output)
-        args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
-        return cls(args, {}, output)
+            found = cls((), _named(example_inputs), output)
+        else:
+            args = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+            found = cls(args, {}, output)
+        if found.defect:
+            raise OptionError(f"example_inputs: {found.defect}; pass inputs like those that the models were trained on")
+        return found
+
+    @property
+    def defect(self) -> str:
+        """Why the inputs do not show what a model computes: they are empty, or hold NaN or plus infinity. Empty if they
+        do. Minus infinity is what masks are made of."""
+        for name, value in [*((f"input {k}", v) for k, v in enumerate(self.args)), *self.kwargs.items()]:
+            for tensor in _tensors(value):
+                where = f"{name} of shape {tuple(tensor.shape)}"
+                if tensor.numel() == 0:
+                    return f"{where} holds no samples"
+                if tensor.is_meta or not tensor.is_floating_point():
+                    continue
+                wrong = int((tensor.isnan() | tensor.isposinf()).sum())
+                if wrong:
+                    return f"{where} holds {wrong} NaN or infinite value{'s' * (wrong > 1)}"
+        return ""
 
     @property
     def signature(self) -> Signature:

@@ -49,6 +49,11 @@ class Recipe:
         return self.method not in ("average", "permutation", "ot")
 
     @property
+    def is_average(self) -> bool:
+        """Whether the plain average of the models is what was asked for."""
+        return self.method == "average" and self.alpha == 0.0
+
+    @property
     def needs_equal_widths(self) -> bool:
         return self.method in ("average", "permutation")
 

@@ -24,7 +24,6 @@ from ..surgery import (
     analytic,
     apply,
     count,
-    refit_model,
     set_statistics,
     verify,
 )
@@ -35,8 +34,9 @@ from .methods import Interpolate
 from .options import Recipe
 from .prepare import changes_of
 from .pruning import UnionPruner, steps_of
+from .refitting import refit_result
 from .result import Fusion, Latency, not_interpolated
-from .shortfall import shortfall_of
+from .shortfall import averaging_note, check_reducible, shortfall_of
 from .sources import Sources
 from .validation import check_alpha, check_keep
 
@@ -99,6 +99,7 @@ class Pipeline:
         batches: unlabelled data.
         progress: called with what is being done and the fraction that is done.
         check: verify that alpha=1 is the ensemble.
+        allow_shortfall: accept results that fall short of what was asked for.
         needs: what the recipes will ask of the activations; what is not announced costs another pass over the data.
         alphas: isolated fractions of the recipes; those that are announced are solved together.
     """
@@ -109,6 +110,7 @@ class Pipeline:
     batches: Batches | None
     progress: ProgressCallback
     check: bool
+    allow_shortfall: bool = False
     needs: set[Need] = field(default_factory=set)
     alphas: Sequence[float] = ()
 
@@ -136,6 +138,9 @@ class Pipeline:
             budget: bounds on the result, instead of the recipe's sizes.
             exact: leave norm statistics alone where nothing is reduced.
         """
+        if budget is not None or not (recipe.is_average or recipe.keep == 1.0):
+            fuses, allowed = len(self.models) > 1, self.allow_shortfall
+            check_reducible(self.models[-1], self.sources.blueprint, fuses=fuses, allowed=allowed)
         if exact and self._fades:
             recipe = replace(recipe, norm="repair")
         if recipe.needs_equal_widths:
@@ -277,6 +282,13 @@ class Pipeline:
             log.warning("no activations were seen of %s: matched by weights instead", shorten(unseen))
         self._warned.update(unseen)
 
+    def _warn_of_averaging(self, recipe: Recipe, sizes: Mapping[str, float]) -> None:
+        """Nobody should believe that a network was fused of which a large part was only averaged."""
+        if len(self.models) > 1 and not recipe.is_average:
+            apart = any(sizes.values()) if sizes else recipe.alpha != 0.0
+            note = averaging_note(self.models[-1], self.sources.blueprint, apart=apart)
+            self._warn_once([note] if note else [])
+
     def _warn_once(self, notes: Sequence[str]) -> None:
         for note in notes:
             if note not in self._warned:
@@ -294,14 +306,24 @@ class Pipeline:
         """The result, with its norm statistics set and refitted where that was asked for."""
         blueprints, batches = self.sources.blueprints, self.batches
         whole = all(size == 1.0 for size in sizes.values()) if sizes else recipe.alpha == 1.0
-        shortfall = ""
+        shortfall, compared = "", False
         unrepaired: tuple[str, ...] = ()
         if whole and (exact or recipe.norm != "recalibrate" or not self.blueprint.norms):
             analytic(result, self.models, blueprints)
-            if self.check or recipe.refit:
-                shortfall = shortfall_of(result.model, self.models, self.sources.blueprint, self.inputs, recipe.mix)
-        else:
+            compared = bool(self.check or recipe.refit)
+            if compared:
+                shortfall = shortfall_of(
+                    result.model,
+                    self.models,
+                    self.sources.blueprint,
+                    self.inputs,
+                    recipe.mix,
+                    allowed=self.allow_shortfall,
+                )
+        elif not (exact and recipe.norm == "recalibrate" and self.sources.agree_with(result.model, recipe.mix)):
             unrepaired = set_statistics(result, self.models, blueprints, recipe.norm, batches, self.progress)
+        if not compared:
+            self._warn_of_averaging(recipe, sizes)
         refits = bool(recipe.refit) and batches is not None and not (whole and not shortfall)
         fusion = Fusion(
             result.model,
@@ -319,8 +341,8 @@ class Pipeline:
         if isinstance(recipe.pruning, Interpolate):
             self._warn_once(not_interpolated(result.plan, blueprints[-1]))
         if refits and batches is not None:
-            refit_result(fusion, result.model, batches, recipe, self.progress)
-            fusion = replace(fusion, count=count(result, self.models[-1]))
+            left = refit_result(fusion, result.model, batches, recipe, self.progress)
+            fusion = replace(fusion, count=count(result, self.models[-1]), unrefitted=left)
         follow_config(result.model, self.models[-1], self.inputs)
         if self._changes:
             refuse(result.model, "; ".join(self._changes))
@@ -331,25 +353,3 @@ def _matching_options(recipe: Recipe) -> object:
     """What a recipe has in common with others that differ in sizes and shares only, as a key."""
     chosen = recipe.method, recipe.features, recipe.site, recipe.align, recipe.norm, recipe.convention
     return *chosen, id(recipe.pruning)
-
-
-def refit_result(
-    result: Fusion, model: nn.Module, batches: Batches, recipe: Recipe, progress: ProgressCallback
-) -> None:
-    """Fit a model, of the result's shapes and numbers, in place, as the recipe says."""
-
-    def report(layer: str, done: int, total: int) -> None:
-        progress(f"refitting {layer}", done / total)
-
-    progress("refitting", 0.0)
-    refit_model(
-        model,
-        result.layout,
-        result.sources,
-        result.blueprints,
-        result.plan,
-        batches,
-        ridge=recipe.refit,
-        zeros=recipe.zeros,
-        on_progress=report,
-    )

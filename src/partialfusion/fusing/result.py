@@ -15,6 +15,7 @@ from ..surgery import AppliedPlan, Count
 from .methods import Interpolate
 from .mixing import Mixing
 from .options import Recipe
+from .shortfall import Averaged
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Summary:
     shortfall: str = ""
     changes: tuple[str, ...] = ()
     unrepaired: str = ""
+    unrefitted: str = ""
     unused: str = ""
     latency: Latency | None = None
     not_interpolated: tuple[str, ...] = ()
@@ -103,6 +105,8 @@ class Summary:
         notes = [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
         notes += [f"only averaged, whatever the size: {self.averaged}"] if self.averaged else []
         notes += [f"not repaired, for they are used in several ways: {self.unrepaired}"] if self.unrepaired else []
+        unfit = self.unrefitted
+        notes += [f"not refitted, since no layer that can be fitted uses them: {unfit}"] if unfit else []
         notes += [f"not used in evaluation mode, so averaged as it stands: {self.unused}"] if self.unused else []
         return [*notes, *self.not_interpolated, *[self.shortfall] * bool(self.shortfall), *self.changes]
 
@@ -159,6 +163,7 @@ class Fusion:
         changes: how the result's modules differ from the last source's other than by their widths.
         latency: the time of one call as it was measured, where a budget bounds it.
         unrepaired: weights whose channels were to get the spread of their sources and could not.
+        unrefitted: weights that were to be refitted and could not.
     """
 
     model: nn.Module
@@ -174,6 +179,7 @@ class Fusion:
     changes: tuple[str, ...] = ()
     latency: Latency | None = None
     unrepaired: tuple[str, ...] = ()
+    unrefitted: tuple[str, ...] = ()
 
     @property
     def layout(self) -> Mapping[str, Space]:
@@ -215,22 +221,15 @@ class Fusion:
             plan.converged,
             plan.cost,
             self.unseen,
-            self._averaged() if len(self.sources) > 1 else "",
+            str(Averaged.of(self.sources[-1], self.blueprint)) if len(self.sources) > 1 else "",
             self.shortfall,
             self.changes,
             shorten(self.unrepaired),
+            shorten(self.unrefitted),
             shorten([name for name, _ in self.sources[-1].named_parameters() if name not in self.blueprint.used]),
             self.latency,
             not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
         )
-
-    def _averaged(self) -> str:
-        """The parameters that belong to no channels that can be kept apart, and how many of all parameters they are."""
-        sizes = {name: p.numel() for name, p in self.sources[-1].named_parameters()}
-        names = [name for name in self.blueprint.averaged if name in sizes]
-        if not names:
-            return ""
-        return f"{shorten(names)} ({sum(sizes[n] for n in names) / sum(sizes.values()):.1%} of the parameters)"
 
 
 def not_interpolated(plan: Plan, blueprint: Blueprint) -> tuple[str, ...]:

@@ -1,9 +1,14 @@
-"""By how much a result in which everything is kept apart misses the ensemble, and why."""
+"""What a result can hold only the average of, and whether it falls short of what was asked for.
+
+The one place that decides what is an error, what a warning, and what a line of the summary. `allow_shortfall=True`
+turns the errors into warnings.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -13,13 +18,84 @@ from ..core.inputs import Inputs, run
 from ..core.literals import Mix
 from ..core.modules import named_tensors
 from ..core.text import shorten
-from ..errors import VerificationError
+from ..errors import ShortfallError, VerificationError
 from ..surgery.verify import close, deviation
 
 log = logging.getLogger(__name__)
 
+LARGE = 0.1  # the part of the parameters above which averaging is worth a warning
+ACCEPT = "allow_shortfall=True (--allow-shortfall) accepts it"
 
-def shortfall_of(result: nn.Module, models: Sequence[nn.Module], blueprint: Blueprint, inputs: Inputs, mix: Mix) -> str:
+
+@dataclass(frozen=True)
+class Averaged:
+    """Tensors of the last model that a result can only hold the average of.
+
+    Attributes:
+        names: parameters, and statistics of norms.
+        share: the part of all parameters that they are.
+        why: the reasons.
+    """
+
+    names: tuple[str, ...]
+    share: float
+    why: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: nn.Module, blueprint: Blueprint, *, apart: bool = True) -> Averaged:
+        """Those whose channels cannot be kept apart or, where that is not asked for, not even be matched."""
+        sizes = {name: p.numel() for name, p in model.named_parameters()}
+        names = blueprint.averaged if apart else blueprint.unmatched
+        why = dict.fromkeys(reason for name in names for reason in blueprint.why_averaged(name))
+        return cls(names, sum(sizes.get(n, 0) for n in names) / sum(sizes.values()), tuple(why))
+
+    def __str__(self) -> str:
+        return f"{shorten(self.names)} ({self.share:.1%} of the parameters: {shorten(self.why)})" if self.names else ""
+
+
+def check_reducible(model: nn.Module, blueprint: Blueprint, *, fuses: bool, allowed: bool) -> None:
+    """Raise an error where no channel of a network can be matched, or where one is pruned, none be left out.
+
+    Args:
+        model: the last model.
+        blueprint: its blueprint.
+        fuses: several models are fused, not one pruned.
+        allowed: it is only a warning.
+    """
+    kinds = {space.kind for space in blueprint}
+    if kinds & ({"elastic", "permutable"} if fuses else {"elastic"}) or (fuses and not blueprint.averaged):
+        return
+    why = shorten([f"{s.name}: {'; '.join(s.reasons)}" for s in blueprint if s.reasons != ("output",)])
+    what = (
+        "the result would be the plain average: no channels can be matched or kept apart"
+        if fuses
+        else "nothing can be pruned: no space can change its width"
+    )
+    text = f"{type(model).__name__}: {what} ({why})" if why else f"{type(model).__name__}: {what}"
+    if not allowed:
+        cure = "; method='average' asks for just that, and" if fuses else ";"
+        raise ShortfallError(f"{text}{cure} {ACCEPT}")
+    log.warning("%s", text)
+
+
+def averaging_note(model: nn.Module, blueprint: Blueprint, *, apart: bool) -> str:
+    """What to warn of where a large part of the parameters is only averaged; empty where it is not.
+
+    Args:
+        model: the last model.
+        blueprint: its blueprint.
+        apart: channels were to be kept apart; otherwise they were to be matched.
+    """
+    found = Averaged.of(model, blueprint, apart=apart)
+    if found.share < LARGE:
+        return ""
+    what = "only averaged, whatever alpha" if apart else "averaged as they stand, with nothing matched"
+    return f"{found.share:.1%} of the parameters are {what}: {shorten(found.names)} ({shorten(found.why)})"
+
+
+def shortfall_of(
+    result: nn.Module, models: Sequence[nn.Module], blueprint: Blueprint, inputs: Inputs, mix: Mix, *, allowed: bool
+) -> str:
     """What the result misses of the mix of the models' outputs, and why; an empty text where it misses nothing.
 
     Args:
@@ -28,6 +104,7 @@ def shortfall_of(result: nn.Module, models: Sequence[nn.Module], blueprint: Blue
         blueprint: of the last of them.
         inputs: example inputs.
         mix: the share of each model.
+        allowed: warn of it; otherwise it is an error.
     """
     if any(t.is_meta for t in named_tensors(result).values()):
         return ""
@@ -39,7 +116,8 @@ def shortfall_of(result: nn.Module, models: Sequence[nn.Module], blueprint: Blue
             gap = max(gap, deviation(found, expected))
     if not gap:
         return ""
-    why = [f"only averaged: {shorten(blueprint.averaged)}"] if blueprint.averaged else []
+    averaged = Averaged.of(models[-1], blueprint)
+    why = [f"only averaged: {averaged}"] if averaged.names else []
     if blueprint.nonlinear_after:
         why.append(f"the models are mixed before {', '.join(blueprint.nonlinear_after)}")
     if not why:
@@ -48,5 +126,9 @@ def shortfall_of(result: nn.Module, models: Sequence[nn.Module], blueprint: Blue
         )
     missed = "the ensemble" if len(models) > 1 else "the model"
     text = f"with everything kept apart, the result is not {missed}: its outputs differ by {gap:.1g} of the largest"
-    log.warning("%s (%s)", text, "; ".join(why))
-    return f"{text} ({'; '.join(why)})"
+    text = f"{text} ({'; '.join(why)})"
+    if not allowed:
+        cure = "" if averaged.names else "fuse the networks without what follows their last layer, or "
+        raise ShortfallError(f"{'alpha' if len(models) > 1 else 'keep'}=1: {text}; {cure}{ACCEPT}")
+    log.warning("%s", text)
+    return text

@@ -6,14 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..blueprint import Blueprint
 from ..core.batches import Batches
-from ..core.inputs import Inputs
+from ..core.inputs import Inputs, run
+from ..core.literals import Mix
+from ..core.modules import named_tensors
 from ..core.noise import noise
 from ..errors import DataError, MismatchError, OptionError
 from ..features import Activations, Need, TracedModel
+from ..surgery.verify import close
 from .conform import conformed
 
 NOISE_ROWS = 16  # of a batch of noise
@@ -88,6 +91,25 @@ class Sources:
             batches = self.batches if self.batches is not None else ()
             self._activations = Activations.record(self.models, self.blueprints, batches, spaces, self.needs)
         return self._activations
+
+    def agree_with(self, result: nn.Module, mix: Mix) -> bool:
+        """Whether a result computes what every model with a share in it does, on the example inputs and on noise: it is
+        a model fused with its twin, and the statistics of its norms are right as they are."""
+        if not self.blueprint.norms or any(t.is_meta for t in named_tensors(result).values()):
+            return False
+        for x, outputs in self._references.items():
+            found = run(result, x)
+            if any(share and not close(found, expected) for share, expected in zip(mix, outputs, strict=True)):
+                return False
+        return bool(self._references)
+
+    @cached_property
+    def _references(self) -> dict[Inputs, list[list[Tensor]]]:
+        """The example inputs and noise like them → what every model returns; none where it does not run on noise."""
+        try:
+            return {x: [run(m, x) for m in self.models] for x in (self.inputs, *noise(self.inputs, 1, seed=0))}
+        except Exception:  # whatever the code of a model raises for inputs that it does not expect
+            return {}
 
     def noise(self, need: Need, seed: int) -> Activations:
         """What is measured on noise in the place of data: as much of it as the widest spaces need, up to a limit."""

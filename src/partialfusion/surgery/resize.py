@@ -59,11 +59,12 @@ def _linear(module: nn.Linear) -> None:
 
 def _convolution(module: _ConvNd) -> None:
     first, second = module.weight.shape[:2]
-    if isinstance(module, _ConvTransposeNd):
-        module.in_channels, module.out_channels = first, second * module.groups
-        return
-    module.groups = module.groups * first // module.out_channels if module.groups > 1 else 1
+    turned = isinstance(module, _ConvTransposeNd)
+    if module.groups > 1:
+        module.groups = module.groups * first // (module.in_channels if turned else module.out_channels)
     module.out_channels, module.in_channels = first, second * module.groups
+    if turned:
+        module.out_channels, module.in_channels = module.in_channels, module.out_channels
 
 
 def _norm(module: _NormBase) -> None:
@@ -102,8 +103,14 @@ def _prelu(module: nn.PReLU) -> None:
 
 
 def _recurrent(module: nn.RNNBase) -> None:
-    first, second = module.all_weights[0][:2]
+    first, second, *rest = module.all_weights[0]
     module.input_size, module.hidden_size = first.shape[1], second.shape[1]
+    if module.proj_size:
+        module.proj_size, module.hidden_size = module.hidden_size, rest[-1].shape[1]
+
+
+def _recurrent_cell(module: nn.RNNCellBase) -> None:
+    module.input_size, module.hidden_size = module.weight_ih.shape[1], module.weight_hh.shape[1]
 
 
 ATTRIBUTES: dict[type[nn.Module], Callable[..., None]] = {
@@ -117,4 +124,5 @@ ATTRIBUTES: dict[type[nn.Module], Callable[..., None]] = {
     nn.Embedding: _embedding,
     nn.PReLU: _prelu,
     nn.RNNBase: _recurrent,
+    nn.RNNCellBase: _recurrent_cell,
 }

@@ -42,6 +42,11 @@ def verify(model: nn.Module, inputs: Inputs, blueprint: Blueprint, seed: int = 0
     """
     rng = np.random.default_rng(seed)
     on_meta = any(t.is_meta for t in named_tensors(model).values())
+    if not on_meta and any(bool(t.isnan().any()) for t in run(model, inputs)):
+        raise TraceError(
+            f"{type(model).__name__} returns NaN for the example inputs of shapes {inputs.shapes}, which show nothing "
+            "then: pass inputs like those that it was trained on"
+        )
     subject, inputs = (model, inputs) if on_meta else _precise(_disturbed(model, blueprint.constants, seed), inputs)
     references = [] if on_meta else _references(subject, inputs, seed)
     noise = 0.0 if on_meta else _rounding_noise(subject, references[0])

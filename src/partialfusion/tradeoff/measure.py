@@ -61,6 +61,7 @@ def frontier(
     details: bool = True,
     blueprint: Blueprint | None = None,
     check: bool = True,
+    allow_shortfall: bool = False,
     seed: int = 0,
     progress: bool | ProgressCallback | None = None,
 ) -> Frontier:
@@ -103,6 +104,8 @@ def frontier(
         details: read how similar the fused and the isolated channels are, for the page.
         blueprint: a traced blueprint of the last model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at alpha=1 that the result is the ensemble.
+        allow_shortfall: measure results that fall short of what was asked for, as for `fuse`; otherwise they are
+            combinations that fail.
         seed: random seed of the checks, and of the search in generalised pruning.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
     """
@@ -128,7 +131,7 @@ def frontier(
             report("tracing", 0.0)
             blueprint = traced(models[-1], inputs, check=check, seed=seed)
         sizes = [alpha for config in configs for alpha in config.alphas if alpha is not None]
-        pipeline = Pipeline(models, inputs, blueprint, batches, report, check, needs, sizes)
+        pipeline = Pipeline(models, inputs, blueprint, batches, report, check, allow_shortfall, needs, sizes)
         run = _Run(pipeline, scorer, SimilarityReader(pipeline.sources) if details else None, size)
         complete = run.measure(called, shares, list(combinations(configs, shares)))
     return Frontier(tuple(run.points), called, scorer.name, complete, size)

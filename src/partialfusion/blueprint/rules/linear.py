@@ -129,10 +129,25 @@ def transposed_convolution(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Activation:
-    if groups != 1 or not isinstance(weight, Parameter):
+    """With groups, the group is the unit; the weight has all its inputs along axis 0, and the outputs of one group
+    along axis 1, which belong to no channel of their own."""
+    if not isinstance(weight, Parameter):
         raise NoRuleError
     dim = 1 - len(weight.shape)
-    return apply_weight(t, x, weight, bias, read=0, write=1, x_dim=dim, out_dim=dim)
+    if groups == 1:
+        return apply_weight(t, x, weight, bias, read=0, write=1, x_dim=dim, out_dim=dim)
+    if not (bias is None or isinstance(bias, Parameter)):
+        raise NoRuleError
+    labels = t.channels(t.activation(x), dim)
+    t.bind(weight, 0, labels, "scales")
+    if groups == len(labels) and weight.shape[1] == 1:
+        out = labels
+    else:
+        out = t.labels.fresh(groups * weight.shape[1])
+        t.together(torch.cat([labels.view(groups, -1), out.view(groups, -1)], 1))
+    if isinstance(bias, Parameter):
+        t.bind(bias, 0, out, "writes")
+    return t.computed(out, dim, weight)
 
 
 @rule("embedding")

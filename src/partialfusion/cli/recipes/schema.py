@@ -41,6 +41,7 @@ FUSE_ONLY, PRUNE_ONLY = (
 MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
 OPTIONS = (
     *("alpha", "keep", "mix", "method", "features", "site", "align", "norm", "refit", "zeros", "convention", "check"),
+    "allow_shortfall",
 )
 
 
@@ -72,6 +73,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "refit": _refit,
         "zeros": choice(*get_args(Zeros)),
         "check": flag,
+        "allow_shortfall": flag,
         "seed": whole(0),
         "output": text,
         "dtype": choice(*(str(dtype).removeprefix("torch.") for dtype in NARROW)),

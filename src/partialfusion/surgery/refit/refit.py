@@ -42,7 +42,7 @@ def refit_model(
     ridge: float = RIDGE,
     zeros: Literal["free", "kept"] = "kept",
     on_progress: Callable[[str, int, int], None] | None = None,
-) -> None:
+) -> tuple[str, ...]:
     """Fit the layers of a fused model, in the order in which it computes them, to what its sources compute.
 
     A layer's targets are the pre-activations of the sources on the same batch, mapped by the write kernels: the mix of
@@ -61,6 +61,9 @@ def refit_model(
         ridge: how strongly weights are held to the merged ones, relative to the mean diagonal of the normal matrix.
         zeros: whether a row may use all columns ("free"), or only those that its zero blocks leave it ("kept").
         on_progress: called with a layer's name, the number of layers done and the number of all.
+
+    Returns:
+        The weights that could not be fitted.
     """
     if not (math.isfinite(ridge) and ridge > 0):
         raise OptionError(f"ridge={ridge!r} must be a number above 0")
@@ -70,7 +73,7 @@ def refit_model(
         _check_zeros(union)
     observed = [LayerCalls(m, data.first) for m in (*models, model)]
     steps = [s for s in common_steps(observed) if union.fits(s)]
-    _warn_of_what_stays(steps, observed[-1], blueprints[-1])
+    left = _what_stays(steps, observed[-1], blueprints[-1])
     done = 0
     for group, targets in with_targets(union, steps, data):
         equations = _equations(union, group, targets, data)
@@ -79,14 +82,16 @@ def refit_model(
             done += 1
             if on_progress is not None:
                 on_progress(step.key, done, len(steps))
+    return left
 
 
-def _warn_of_what_stays(steps: Sequence[Step], observed: LayerCalls, blueprint: Blueprint) -> None:
-    """Log the weights that stay as merged, and the norms whose statistics stay; tables have no inputs."""
+def _what_stays(steps: Sequence[Step], observed: LayerCalls, blueprint: Blueprint) -> tuple[str, ...]:
+    """The weights that stay as merged, which are logged, and so are the norms whose statistics stay; tables have no
+    inputs."""
     refitted = {s.name for s in steps}
     bindings = (b for space in blueprint for b in space.bindings)
     weights = [b.parameter for b in bindings if b.role == "writes" and b.dim is not None]
-    weights += [c.name for c in observed.calls if c.kind == "weight"]
+    weights += [c.name for c in observed.calls if c.kind == "weight"] + observed.unfit
     tables = {n for n in observed.looked_up if not observed.touched[n]}
     left = [n for n in dict.fromkeys(weights) if n not in refitted and n not in tables]
     if left:
@@ -94,9 +99,10 @@ def _warn_of_what_stays(steps: Sequence[Step], observed: LayerCalls, blueprint: 
             "%s not refitted: the models use them in several ways, or in a way that cannot be observed", shorten(left)
         )
     fresh = {s.norm for s in steps}
-    left = [n.var for n in blueprint.norms if n.var not in fresh]
-    if left:
-        log.warning("%s not measured again: no norm module of PyTorch uses them in one way only", shorten(left))
+    unmeasured = [n.var for n in blueprint.norms if n.var not in fresh]
+    if unmeasured:
+        log.warning("%s not measured again: no norm module of PyTorch uses them in one way only", shorten(unmeasured))
+    return tuple(left)
 
 
 def _equations(union: Union, steps: Sequence[Step], targets: Source, data: Data) -> dict[str, NormalEquations | None]:

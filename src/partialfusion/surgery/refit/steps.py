@@ -67,6 +67,7 @@ class LayerCalls(Observer):
         self.rows: list[int] = []
         self.touched: Counter[str] = Counter()
         self.looked_up: Counter[str] = Counter()
+        self.unfit: list[str] = []  # weights in use that no least squares can fit
         self.readers: dict[int, list[str]] = defaultdict(list)
         self._made: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         self._read: dict[tuple[int, int], tuple[weakref.ref[Tensor], int]] = {}
@@ -77,6 +78,7 @@ class LayerCalls(Observer):
     def before(self, call: LayerCall) -> None:
         found = geometry(call, self)
         if found is None:
+            self.unfit += [call.name] if call.kind == "weight" else []
             self.other(call.operation, call.tensors, (call.x, call.arguments))
             return
         self.touched.update(call.tensors)
