@@ -31,9 +31,7 @@ class Ours:
     group: str = "ours"
 
     def suits(self, task: Task) -> bool:
-        """Partial OT needs two networks, and a budget more than one network's size: that every layer has anyway."""
-        if self.bounded and task.dense == 1.0:
-            return False
+        """Partial OT needs two networks."""
         return task.merges or self.options.get("method") != "partial-ot"
 
     def run(self, case: Case) -> nn.Module:
