@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..core.scalars import LARGEST
+
 Factory = Annotated[
     str,
     typer.Argument(
@@ -152,6 +154,6 @@ Dtype = Annotated[
     typer.Option(metavar="TYPE", help="Store parameters as float16, bfloat16 or float32. Default: as they are."),
 ]
 Check = Annotated[bool, typer.Option(help="Verify numerically that channels can be moved and spaces widened.")]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST, help="Random seed.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
