@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -110,7 +111,10 @@ class _Lines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: dict[str, Record] = {}
-        data = path.read_bytes() if path.exists() else b""
+        try:
+            data = path.read_bytes() if os.path.exists(path) else b""
+        except OSError as error:
+            raise StudyError(f"{path} cannot be read: {error.strerror}; choose another folder") from error
         lines = data.splitlines(keepends=True)
         self.size = 0
         for number, line in enumerate(lines, start=1):
@@ -131,8 +135,10 @@ class _Lines:
             raise ValueError("it is incomplete")
         try:
             record = Record(kind=self.path.stem, **json.loads(line))
-        except TypeError as error:
+        except (TypeError, RecursionError) as error:
             raise ValueError(error) from None
+        if not isinstance(record.key, str):
+            raise ValueError(f"its key is {record.key!r}")
         self.records.setdefault(record.key, record)
 
     def append(self, record: Record) -> None:
@@ -142,13 +148,18 @@ class _Lines:
         values = plain(asdict(record), record.kind)
         del values["kind"]
         line = text(values).encode() + b"\n"
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            os.ftruncate(file, self.size)
-            if os.write(file, line) < len(line):
-                raise OSError(f"{self.path}: no space left on the disk for a result")
-            os.fsync(file)
-        finally:
-            os.close(file)
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                os.ftruncate(file, self.size)
+                if os.write(file, line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise StudyError(
+                f"{self.path} cannot be written: {error.strerror}; free some space. The results before are kept"
+            ) from error
         self.size += len(line)
         self.records[record.key] = record
