@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format docs bench catalogue results clean
+.PHONY: demo test fuzz check format docs bench catalogue results clean
 
 # What only the tests need: the models of the catalogue and the zoo, and what transformers and timm import.
 MODELS := torchvision timm transformers huggingface_hub tokenizers regex tqdm httpx2 httpcore2 h11 truststore
@@ -23,6 +23,10 @@ demo: $(READY)
 
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
+
+# Twenty thousand changed files and a hundred kills, in about five minutes on two cores; a few hundred are among the tests.
+fuzz: $(READY)
+	cd tests && OMP_NUM_THREADS=1 PYTHONPATH=. ../$(BIN)/python -m fuzz
 
 check: $(READY)
 	$(BIN)/ruff check .

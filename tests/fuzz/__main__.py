@@ -16,6 +16,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from .attack import Attack, Case
+from .kills import kill_saves, kill_study
 
 PATIENCE = 60.0  # seconds without a word from a process, after which it hangs
 
@@ -24,6 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000, help="how many cases")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--kills", type=int, default=60, help="how many kills of pf.save, and of a study")
     parser.add_argument("--workers", type=int, default=2, help="how many processes")
     parser.add_argument("--serve", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -34,7 +36,11 @@ def main() -> None:
     started = time.monotonic()
     cases = attacked(range(options.first, options.first + options.cases), options.workers)
     print(report(cases, time.monotonic() - started))
-    sys.exit(any(case.finding for case in cases))
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        kills = [kill_saves(Path(folder) / "saves", options.kills), kill_study(Path(folder) / "study", options.kills)]
+    for found in kills:
+        print("\n".join([str(found), *found.findings]))
+    sys.exit(any(case.finding for case in cases) or any(found.findings for found in kills))
 
 
 def serve(folder: Path) -> None:
@@ -124,11 +130,13 @@ def report(cases: list[Case], seconds: float) -> str:
         kind = "finding" if case.finding else case.outcome
         counts.setdefault((case.target, case.mutation), Counter())[kind] += 1
     names = ("refused", "read", "finding")
-    lines = [f"{'target':<26}{'mutation':<10}{'refused':>9}{'read':>9}{'findings':>9}"]
+    lines = [f"{'target':<28}{'mutation':<10}{'refused':>9}{'read':>9}{'findings':>9}"]
     for (target, mutation), count in sorted(counts.items()):
-        lines.append(f"{target:<26}{mutation:<10}" + "".join(f"{count[name]:>9}" for name in names))
+        lines.append(f"{target:<28}{mutation:<10}" + "".join(f"{count[name]:>9}" for name in names))
     total = sum((count for count in counts.values()), Counter())
-    lines.append(f"{len(cases)} cases in {seconds:.0f} s: " + ", ".join(f"{total[name]} {name}" for name in names))
+    lines.append(
+        f"{len(cases)} cases in {seconds:.0f} s: " + ", ".join(f"{total[name]} {name}" for name in names) + "s"
+    )
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from fuzz.attack import Attack
 from fuzz.corpus import TARGETS
+from fuzz.kills import kill_study
 
 CASES = 12  # for each function
 
@@ -22,6 +23,11 @@ def test_changed_files_are_refused_or_read(attack: Attack, number: int) -> None:
     cases = [attack.run(number + len(TARGETS) * k) for k in range(CASES)]
     assert not [case for case in cases if case.finding]
     assert {case.outcome for case in cases} != {"read"}, "changes that nobody notices test nothing"
+
+
+def test_a_study_that_is_killed(tmp_path: Path) -> None:
+    found = kill_study(tmp_path / "study", 5)
+    assert not found.findings
 
 
 def test_a_changed_number_is_another_result(attack: Attack, tmp_path: Path) -> None:

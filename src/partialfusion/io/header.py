@@ -29,6 +29,7 @@ NORM: dict[str, tuple[type, ...]] = {  # what the settings of a norm with views 
     **dict.fromkeys(("eps", "offset"), (float, int)),
     **dict.fromkeys(("centred", "positions"), (bool,)),
     "dim": (int,),
+    "then": (list, tuple),
 }
 VIEWS = "views", "shares"  # the tensors of a norm with views that the user's norm does not have
 
@@ -175,7 +176,8 @@ def _norms(record: Mapping[str, Mapping[str, Any]], packings: Mapping[str, Packi
     found = {}
     for path, settings in record.items():
         norm = NormLayer(path, **settings)
-        if any(type(getattr(norm, name)) not in kind for name, kind in NORM.items()) or norm.dim >= 0 or norm.eps < 0:
+        wrong = any(type(getattr(norm, name)) not in kind for name, kind in NORM.items())
+        if wrong or norm.dim >= 0 or norm.eps < 0 or any(type(name) is not str for name in norm.then):
             raise ValueError(f"{path} has no norm with the settings {dict(settings)}")
         views, shares = (packings[inside(path, name)].shape for name in VIEWS)
         affine = [inside(path, name) for name in (norm.weight, norm.bias) if name is not None]

@@ -294,8 +294,10 @@ def _with_views(model: nn.Module, stored: Stored, path: Path) -> nn.Module:
     """The model with norms with views where the file has them, not yet filled."""
     modules = dict(model.named_modules(remove_duplicate=False))
     for place, norm in stored.norms.items():
-        names = [name for name in (norm.weight, norm.bias) if name is not None]
-        if place not in modules or not all(isinstance(getattr(modules[place], name, None), Tensor) for name in names):
+        kinds: dict[str, type] = {name: Tensor for name in (norm.weight, norm.bias) if name is not None}
+        kinds |= dict.fromkeys(norm.then, nn.Module)
+        module = modules.get(place)
+        if module is None or not all(isinstance(getattr(module, name, None), kind) for name, kind in kinds.items()):
             raise CheckpointError(
                 f"{path} does not fit {type(model).__name__}: there is no norm {place}; pass a {stored.model} as it "
                 "was fused"
