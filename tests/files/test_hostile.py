@@ -31,6 +31,7 @@ from partialfusion.io.checkpoints import load_into, load_state, save_state
 from partialfusion.io.datafiles import load_batches
 from partialfusion.io.digest import state_digest
 from partialfusion.io.files import check_target, destination, replacing
+from partialfusion.io.pretrained import _replacing
 from partialfusion.io.storage import inspect, load, load_plan, save
 from partialfusion.kernels.record import squeezed
 
@@ -306,6 +307,19 @@ def test_many_writers_at_once(tmp_path: Path) -> None:
     assert not problems
     assert len(set(target.read_bytes())) == 1
     assert os.listdir(tmp_path) == ["a.pt"]
+
+
+def test_a_directory_whose_save_was_killed(tmp_path: Path) -> None:
+    """The only moment at which it is under another name: between two steps of replacing it."""
+    target, old = tmp_path / "model", tmp_path / ".model.0123abcd.old"
+    old.mkdir()
+    (old / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"a save was killed; rename .*\.model\.0123abcd\.old to it"):
+        pf.from_pretrained(target)
+    with _replacing(target) as folder:
+        (folder / "new").touch()
+    assert sorted(p.name for p in target.iterdir()) == ["new", "tokenizer.json"]
+    assert os.listdir(tmp_path) == ["model"]
 
 
 def test_where_files_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,11 +87,11 @@ def changed_tree(value: Any, rng: random.Random) -> Any:
     for _ in range(rng.choice((1, 1, 2, 3))):
         places = list(_places(value))
         if not places:
-            return rng.choice(VALUES)
+            return copy.deepcopy(rng.choice(VALUES))
         holder, name = rng.choice(places)
         kind = rng.random()
         if kind < 0.5:
-            holder[name] = rng.choice(VALUES)
+            holder[name] = copy.deepcopy(rng.choice(VALUES))
         elif kind < 0.65:
             del holder[name]
         elif kind < 0.8:
