@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from .attack import Attack, Case
 from .kills import kill_saves, kill_study
 
+START = 600.0  # seconds for a process to import PyTorch and write the valid files
 PATIENCE = 60.0  # seconds without a word from a process, after which it hangs
 
 
@@ -40,7 +41,9 @@ def main() -> None:
         kills = [kill_saves(Path(folder) / "saves", options.kills), kill_study(Path(folder) / "study", options.kills)]
     for found in kills:
         print("\n".join([str(found), *found.findings]))
-    sys.exit(any(case.finding for case in cases) or any(found.findings for found in kills))
+    sys.exit(
+        len(cases) < options.cases or any(case.finding for case in cases) or any(found.findings for found in kills)
+    )
 
 
 def serve(folder: Path) -> None:
@@ -96,7 +99,7 @@ class _Worker:
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         self.gone = False
-        assert self._line() == "ready"
+        assert self._line(START) == "ready"
 
     def run(self, number: int) -> Case:
         assert self.process.stdin is not None
@@ -109,10 +112,10 @@ class _Worker:
         self.process.kill()
         return Case(number, "?", "?", f"the process ended with {self.process.wait()}, or did not answer")
 
-    def _line(self) -> str:
+    def _line(self, patience: float = PATIENCE) -> str:
         """The next line of the process; an empty one if it ends, or is killed because it hangs."""
         assert self.process.stdout is not None
-        clock = threading.Timer(PATIENCE, self.process.kill)
+        clock = threading.Timer(patience, self.process.kill)
         clock.start()
         try:
             return self.process.stdout.readline().strip()

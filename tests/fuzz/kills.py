@@ -21,6 +21,8 @@ from partialfusion_study.runner import run
 from partialfusion_study.store import Store
 from study.sample_cells import Square, stored
 
+PATIENCE = 20.0  # seconds for a process to begin
+
 
 @dataclass
 class Kills:
@@ -42,14 +44,17 @@ class Kills:
         return f"{self.what}: {self.killed} kills, {self.cut} in the middle of a file, {len(self.findings)} findings"
 
 
-def killed(work: Callable[[], None], seconds: float) -> bool:
-    """Whether a process that does some work was still at it when it was killed after some time."""
+def killed(work: Callable[[], None], begun: Callable[[], bool], seconds: float) -> bool:
+    """Whether a process that does some work was still at it when it was killed, some time after it had begun."""
     child = os.fork()
     if child == 0:
         try:
             work()
         finally:
             os._exit(0)
+    deadline = time.monotonic() + PATIENCE
+    while not begun() and time.monotonic() < deadline:
+        time.sleep(0.0002)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
@@ -80,7 +85,12 @@ def kill_saves(folder: Path, count: int, seed: int = 0) -> Kills:
     save_version(0)
     seen = 0
     while found.killed < count:
-        found.killed += killed(lambda start=seen + 1: save_from(start), rng.uniform(0.0, 0.08))
+        known = set(os.listdir(folder))
+
+        def begun(known: set[str] = known) -> bool:
+            return not set(os.listdir(folder)) <= known
+
+        found.killed += killed(lambda start=seen + 1: save_from(start), begun, rng.choice((0.0, rng.uniform(0, 0.05))))
         left = [p for p in folder.iterdir() if p != path]
         found.cut += bool(left)
         if len(left) > 1:
@@ -106,9 +116,12 @@ def kill_study(folder: Path, count: int, seed: int = 0) -> Kills:
     rng, found, results = random.Random(seed), Kills("study", 0, 0, []), folder / "results"
     cells = [Square(number, str(folder / "trace"), seconds=0.001) for number in range(40 * count)]
     before: list[int] = []
+    file = results / "Square.jsonl"
     while found.killed < count:
-        found.killed += killed(lambda: _run(cells, results), rng.uniform(0.0, 0.06))
-        file = results / "Square.jsonl"
+        size = _size(file)
+        found.killed += killed(
+            lambda: _run(cells, results), lambda size=size: _size(file) != size, rng.uniform(0.0, 0.05)
+        )
         found.cut += file.exists() and not file.read_bytes().endswith(b"\n")
         try:
             store = Store(results)
@@ -124,6 +137,10 @@ def kill_study(folder: Path, count: int, seed: int = 0) -> Kills:
     if stored(results) != list(range(len(cells))):
         found.findings.append("not every cell has one line")
     return found
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 def _run(cells: list[Square], results: Path) -> None:

@@ -222,9 +222,7 @@ def _directory(path: StrPath) -> Path:
         return folder
     with suppress(OSError, ValueError):
         for left in _set_aside(folder):
-            raise CheckpointError(
-                f"{folder}: there is no such directory: a save was killed; rename {left} to it"
-            )
+            raise CheckpointError(f"{folder}: there is no such directory: a save was killed; rename {left} to it")
     raise CheckpointError(f"{folder}: there is no such directory; check the name (nothing is downloaded)")
 
 
