@@ -20,7 +20,7 @@ Parser = Callable[[Node], Any]
 Fields = dict[str, tuple[Any, Node]]  # key → value and its node
 
 YAML = "tag:yaml.org,2002:"
-LARGEST = 1 << 20  # bytes of a recipe
+LARGEST = 1 << 16  # bytes of a recipe; PyYAML takes a second for a few hundred thousand
 LARGEST_WHOLE = 2**63 - 1
 MOST_KEYS = 1000  # of a mapping with all that it merges
 
