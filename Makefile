@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format docs bench peers catalogue results clean
+.PHONY: demo test test-oldest fuzz check format docs bench peers catalogue results clean
 
 # What only the tests need: the models of the catalogue and the zoo, and what transformers and timm import.
 MODELS := torchvision timm transformers huggingface_hub tokenizers regex tqdm httpx2 httpcore2 h11 truststore
@@ -23,6 +23,21 @@ demo: $(READY)
 
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
+
+# The core of the tests with the oldest versions that pyproject.toml allows. PyPI has PyTorch for x86-64 Linux only with CUDA;
+# where another index has a plain build, name it: make test-oldest INDEX=https://…
+OLDEST := .venv-oldest
+CORE := tests/test_invariants.py tests/kernels tests/solvers tests/features tests/surgery tests/files tests/cli
+LOWEST = $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",/\1==\2/p' pyproject.toml)
+test-oldest:
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(INDEX),--extra-index-url $(INDEX)) \
+		$(LOWEST) pytest hypothesis scikit-learn pillow matplotlib
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(OLDEST)/bin/python -m pytest $(CORE)
+
+# Twenty thousand changed files and a hundred kills, in about five minutes on two cores; a few hundred are among the tests.
+fuzz: $(READY)
+	cd tests && OMP_NUM_THREADS=1 PYTHONPATH=. ../$(BIN)/python -m fuzz
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -55,4 +70,4 @@ results: $(READY)
 	$(BIN)/partialfusion study report
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) site .pytest_cache .mypy_cache .ruff_cache

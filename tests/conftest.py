@@ -4,8 +4,13 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 os.environ["PARTIALFUSION_STRICT"] = "1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", help="where the tests of devices run: pytest -m device --device cuda")

@@ -15,6 +15,7 @@ from .core.batches import Batches
 from .core.inputs import Inputs, Output
 from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Refit, Site, Zeros
 from .core.progress import ProgressCallback, reporting
+from .core.scalars import check_seed
 from .errors import DataError, OptionError
 from .fusing.budget import Budget
 from .fusing.methods import PruningMethod
@@ -43,7 +44,7 @@ def trace(
         check: verify on numbers that channels can be moved and spaces widened, and demote those that cannot.
         seed: random seed of the checks.
     """
-    return traced(model, Inputs.of(example_inputs, output), check=check, seed=seed)
+    return traced(model, Inputs.of(example_inputs, output), check=check, seed=check_seed(seed))
 
 
 @alone
@@ -160,7 +161,7 @@ def fuse(
         if blueprint is None:
             report("tracing", 0.0)
             resizes = bound is not None or recipe.pruning is not None or recipe.alpha != 0
-            blueprint = traced(models[-1], inputs, check=check, seed=seed, untie=resizes)
+            blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed, untie=resizes)
         pipeline = Pipeline(models, inputs, blueprint, batches, report, check, allow_shortfall)
         reduced = pipeline.reduce(recipe, bound, exact=norm == "auto")
         return reduced.fusion if scorer is None else best_mix(pipeline, reduced, scorer)
@@ -245,7 +246,7 @@ def prune(
     with reporting(progress) as report:
         if blueprint is None:
             report("tracing", 0.0)
-            blueprint = traced(model, inputs, check=check, seed=seed)
+            blueprint = traced(model, inputs, check=check, seed=recipe.seed)
         pipeline = Pipeline([model], inputs, blueprint, batches, report, check, allow_shortfall)
         return pipeline.reduce(recipe, bound, exact=norm == "auto").fusion
 

@@ -111,7 +111,7 @@ def _stored(future: Future[Record], store: Store) -> str | None:
         store.put(future.result())
         return None
     cause = str(error) if isinstance(error, StudyError) else f"{type(error).__name__}: {error}"
-    log.error("%s", cause)
+    log.info("%s", cause)
     return cause.partition("\n")[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -129,7 +130,10 @@ class _Lines:
         self.records: dict[str, Record] = {}
         self.whole: list[bytes] = []
         self.damaged: list[bytes] = []
-        data = path.read_bytes() if path.exists() else b""
+        try:
+            data = path.read_bytes() if os.path.exists(path) else b""
+        except OSError as error:
+            raise StudyError(f"{path} cannot be read: {error.strerror}; choose another folder") from error
         for number, line in enumerate(data.splitlines(keepends=True), start=1):
             try:
                 record = self._record(line)
@@ -152,6 +156,8 @@ class _Lines:
         values = json.loads(line)
         digest = values.pop("digest", None) if isinstance(values, dict) else None
         record = Record(kind=self.path.stem, **values)
+        if not isinstance(record.key, str):
+            raise ValueError(f"its key is {record.key!r}")
         if digest != _digest(asdict(record)):
             raise ValueError("it has no digest" if digest is None else "it does not fit its digest")
         return record
@@ -163,7 +169,12 @@ class _Lines:
         if self.damaged:
             self._put_aside()
         line = signed(record)
-        _append(self.path, line)
+        try:
+            _append(self.path, line)
+        except OSError as error:
+            raise StudyError(
+                f"{self.path} cannot be written: {error.strerror}; free some space. The results before are kept"
+            ) from error
         self.whole.append(line)
         self.records[record.key] = record
 
@@ -182,7 +193,7 @@ def _append(path: Path, data: bytes) -> None:
         size = os.fstat(file).st_size
         if os.write(file, data) < len(data):
             os.ftruncate(file, size)
-            raise OSError(f"{path}: no space left on the disk for a result")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(file)
     finally:
         os.close(file)

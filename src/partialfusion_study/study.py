@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 
 from partialfusion.core.progress import ProgressCallback
 from partialfusion.errors import DataError
 
 from .cell import Cell
-from .data import load
+from .data import cache, load
 from .data.images import TITLES, checksum
 from .data.published import PUBLISHED
 from .experiments import Experiment, Scale
@@ -52,12 +53,15 @@ def run_study(
 
 
 def check_data(experiments: Sequence[Experiment], scale: Scale) -> None:
-    """Refuse images other than the published ones: results are identified by their configuration alone."""
-    if scale == "quick":
-        return
+    """Refuse what every cell would fail with: no images, or no place for trained networks.
+
+    Other images than the published ones are refused too, except for quick results, which mean nothing: results are
+    identified by their configuration alone.
+    """
+    cache.make(cache.checkpoints())
     names = {model.recipe.subset.data for e in experiments for model in e.trainings(scale)}
     for name in sorted(names):
-        if checksum(load(name)) != PUBLISHED[name].sha256:
+        if checksum(load(name)) != PUBLISHED[name].sha256 and scale != "quick":
             raise DataError(f"the given data is not the published {TITLES[name]}: only --quick runs on other images")
 
 
@@ -125,4 +129,4 @@ def _provenance(experiment: Experiment, scale: Scale, store: Store) -> str:
     seconds = sum(record.seconds for record in records)
     machines = sorted({f"{r.machine['cpu']}, {r.machine['cores']} cores, torch {r.machine['torch']}" for r in records})
     many = "s" * (len(records) > 1)
-    return f"{len(records)} run{many}, {seconds / 60:.1f} CPU-minutes on {'; '.join(machines)}."
+    return f"{len(records)} run{many}, {seconds / 60:.1f} CPU-minutes on {escape('; '.join(machines), quote=False)}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -52,11 +53,11 @@ def example(recipe: Recipe) -> Tensor:
 
 def checkpoint(recipe: Recipe) -> Path:
     """The path of a recipe's checkpoint. Where there is none, one process trains the network and the others wait."""
-    name, cached = file_name(recipe), cache.home() / "checkpoints"
-    found = next((path for folder in (ZOO, cached) if (path := folder / name).exists()), None)
+    name, cached = file_name(recipe), cache.checkpoints()
+    found = next((path for folder in (ZOO, cached) if os.path.exists(path := folder / name)), None)
     if found is not None:
         return found
-    cached.mkdir(parents=True, exist_ok=True)
+    cache.make(cached)
     with held(cached / f".{name}.lock", wait=True):
         if not (cached / name).exists():
             log.info("training %s", recipe.name)

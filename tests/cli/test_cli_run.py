@@ -225,7 +225,7 @@ def test_dry_run_does_nothing(folder: Path) -> None:
         (TWO.replace("- checkpoint: a.safetensors", "- a.safetensors"), 4, "a model must be a mapping"),
         (TWO.replace(f"factory: {SMALL}", "").replace("b.pt", f"b.pt\n    factory: {SMALL}"), 4, "needs a factory"),
         (TWO.replace("input: 2,6", "input: 2,x"), 6, "input: shape 2,x: a shape is whole numbers"),
-        (TWO.replace("input: 2,6", "input: 2,6:float33"), 6, "input: 'float33' is not a torch dtype"),
+        (TWO.replace("input: 2,6", "input: 2,6:float33"), 6, "'float33' is not a type of inputs"),
         (TWO.replace("input: 2,6", "input: [2, 0]"), 6, "input: expected a whole number of at least 1"),
         (TWO.replace("output:", "outputs:"), 7, "unknown key 'outputs' in the recipe; did you mean output?"),
         (TWO.replace("output: f.safetensors", ""), 2, "the key 'output' is missing"),

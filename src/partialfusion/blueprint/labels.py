@@ -61,7 +61,7 @@ class Labels:
         pairs = torch.stack([keys // len(self.root), keys % len(self.root)])
         nodes, edges = pairs.unique(return_inverse=True)
         size = len(nodes)
-        first, second = edges.numpy()
+        first, second = edges.numpy().astype(np.int32)  # older versions of SciPy take no longer indices
         graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(size, size))
         count, component = connected_components(graph, directed=False)
         least = torch.full((count,), len(self.root)).scatter_reduce(

@@ -10,6 +10,7 @@ import typer
 
 from ..errors import OptionError
 from . import options as opt
+from .data import input_files
 from .parse import example_inputs, parse_dtype, parse_output
 from .root import app, examples
 from .terminal import guarded, print_json, working
@@ -62,7 +63,7 @@ def convert(
     """
     with working(not quiet) as report:
         report("starting PyTorch", 0.0)
-        files = [checkpoint, *([plan] if plan else [])]
+        files = [checkpoint, *([plan] if plan else []), *input_files([factory])]
         narrow = parse_dtype(dtype)
         _check(out, form, inputs or [], files)
         report("loading", 0.0)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from torch import nn
 
     from ..io.datafiles import Examples
+
+HF = "hf:"  # what a factory that is a local folder begins with
 
 
 def load_data(data: Path | None, batch: int, inputs: Examples) -> list[Any] | None:
@@ -24,7 +27,7 @@ def load_data(data: Path | None, batch: int, inputs: Examples) -> list[Any] | No
 
 def is_function(text: str) -> bool:
     """Whether --evaluate names a function rather than a file; the name of an existing file may have a colon too."""
-    return ":" in text and not Path(text).exists()
+    return ":" in text and not os.path.exists(text)
 
 
 def load_evaluate(text: str, batch: int, inputs: Examples) -> Callable[[nn.Module], Any] | list[Any]:
@@ -38,7 +41,8 @@ def load_evaluate(text: str, batch: int, inputs: Examples) -> Callable[[nn.Modul
     return load_labelled(text, batch, like=inputs)
 
 
-def data_files(data: Path | None, evaluate: str | None) -> list[Path]:
-    """The files that --data and --evaluate name, which must not be overwritten."""
+def input_files(factories: Iterable[str], data: Path | None = None, evaluate: str | None = None) -> list[Path]:
+    """The files that --data and --evaluate name, and the folders of factories, which must not be overwritten."""
+    folders = [Path(text.removeprefix(HF).partition(",")[0]) for text in factories if text.startswith(HF)]
     labelled = [] if evaluate is None or is_function(evaluate) else [Path(evaluate)]
-    return [*([] if data is None else [data]), *labelled]
+    return [*folders, *([] if data is None else [data]), *labelled]

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import OptionError
 from . import options as opt
-from .data import data_files, load_data, load_evaluate
+from .data import input_files, load_data, load_evaluate
 from .parse import example_inputs, factory_per_model, parse_names, parse_numbers, parse_output, parse_refit
 from .root import app, examples
 from .terminal import guarded, interrupted, print_json, working
@@ -118,7 +118,7 @@ def frontier(
         from ..io.checkpoints import load_model
         from ..tradeoff import frontier as measured
 
-        check_outputs(out, keep=[*checkpoints, *data_files(data, evaluate)])
+        check_outputs(out, keep=[*checkpoints, *input_files(specs, data, evaluate)])
         tensors = example_inputs(inputs, seed)
         batches = load_data(data, batch, tensors)
         score = load_evaluate(evaluate, batch, tensors)
@@ -142,11 +142,11 @@ def _check_fused(found: Frontier) -> None:
 
 def check_outputs(paths: Sequence[Path], *, suffixes: Sequence[str] = SUFFIXES, keep: Sequence[Path] = ()) -> None:
     """Report problems with the files to write before any work is done."""
-    from ..io.files import check_target
+    from ..io.files import check_target, destination
 
     for number, path in enumerate(paths):
         check_target(path, suffixes=suffixes, keep=keep)
-        if path in paths[:number]:
+        if destination(path) in map(destination, paths[:number]):
             raise OptionError(f"--out {path} is given twice")
 
 

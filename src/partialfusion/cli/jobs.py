@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.progress import ProgressCallback
-from .data import data_files, load_data, load_evaluate
+from .data import input_files, load_data, load_evaluate
 from .output import show_fusion
 from .parse import example_inputs, parse_dtype
 from .terminal import StopOnInterrupt, interrupted
@@ -41,6 +41,7 @@ class Job:
         dtype: the type to store parameters in.
         seed: random seed of everything that is drawn.
         prune: whether the one model is pruned.
+        recipe: the file that the job was read from.
     """
 
     models: tuple[Model, ...]
@@ -54,11 +55,14 @@ class Job:
     dtype: str | None = None
     seed: int = 0
     prune: bool = False
+    recipe: Path | None = None
 
     @property
     def files(self) -> list[Path]:
         """The files that the job reads, which must not be overwritten."""
-        return [*(m.checkpoint for m in self.models), *data_files(self.data, self.evaluate)]
+        own = [] if self.recipe is None else [self.recipe]
+        factories = [m.factory for m in self.models]
+        return [*own, *(m.checkpoint for m in self.models), *input_files(factories, self.data, self.evaluate)]
 
 
 def run_job(job: Job, report: ProgressCallback) -> Fusion:

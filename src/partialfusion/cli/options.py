@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..core.scalars import LARGEST
+
 Factory = Annotated[
     str,
     typer.Argument(
@@ -165,6 +167,6 @@ AllowShortfall = Annotated[
         help="Accept a result that falls short of what was asked for, such as one at alpha 1 that is not the ensemble.",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST, help="Random seed.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

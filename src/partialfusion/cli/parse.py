@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from ..core.literals import Refit
 
 FILES = (".safetensors", ".pt", ".onnx", ".html", ".htm", ".csv", ".json")  # what names of files end in
+DTYPES = (
+    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
+    *("int64", "int32", "int16", "int8", "uint8", "bool"),
+)  # what an example input may be made of
+LARGEST = 1 << 28  # numbers in an example input
 BOUNDS = ("dense", "params", "flops", "latency", "channels")  # what a budget can limit, a plain number the first
 
 
@@ -118,7 +123,8 @@ def parse_output(given: str | None) -> str | int | None:
         return None
     if given.endswith(FILES):
         raise OptionError(f"--output {given}: it names an entry of the model's output; the file to write is --out")
-    return int(given) if given.lstrip("-").isdecimal() else given
+    is_position = given.lstrip("-").isdecimal() and len(given) <= 18
+    return int(given) if is_position else given
 
 
 def parse_dtype(given: str | None) -> torch.dtype | None:
@@ -151,8 +157,12 @@ def parse_shape(spec: str, option: str = "--input") -> tuple[str, list[int], str
         shape = []
     if not shape or min(shape) < 1:
         raise OptionError(f"{option} {spec}: a shape is whole numbers separated by commas, such as 1,3,32,32")
+    if math.prod(shape) > LARGEST:
+        raise OptionError(f"{option} {spec}: an example input has at most {LARGEST} numbers; one sample is enough")
     if "=" in spec and not keyword.isidentifier():
         raise OptionError(f"{option} {spec}: {keyword!r} cannot be the name of an input")
+    if name and name not in DTYPES:
+        raise OptionError(f"{option} {spec}: {name!r} is not a type of inputs; choose one of {', '.join(DTYPES)}")
     return keyword, shape, name or "float32"
 
 
@@ -165,9 +175,7 @@ def example_inputs(specs: Sequence[str], seed: int) -> tuple[Tensor, ...] | dict
     for spec in specs:
         keyword, shape, name = parse_shape(spec)
         names.append(keyword)
-        dtype = getattr(torch, name, None)
-        if not isinstance(dtype, torch.dtype):
-            raise OptionError(f"--input {spec}: {name!r} is not a torch dtype, such as float32 or int64")
+        dtype = getattr(torch, name)
         if dtype.is_floating_point or dtype.is_complex:
             inputs.append(torch.randn(shape, generator=generator).to(dtype))
         else:

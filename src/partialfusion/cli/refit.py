@@ -9,7 +9,7 @@ import typer
 
 from ..core.literals import Zeros
 from . import options as opt
-from .data import load_data
+from .data import input_files, load_data
 from .output import show_fusion
 from .parse import example_inputs, factory_per_model, parse_dtype, parse_output
 from .root import app, examples
@@ -53,9 +53,9 @@ def refit(
         from ..io.stored import restore
         from ..surgery import RIDGE
 
-        check_writable(out, keep=[fused, *sources, data])
-        narrow = parse_dtype(dtype)
         specs = factory_per_model(factory, factories or [], len(sources))
+        check_writable(out, keep=[fused, *sources, *input_files(specs, data)])
+        narrow = parse_dtype(dtype)
         tensors = example_inputs(inputs, seed)
         batches = load_data(data, batch, tensors)
         assert batches is not None

@@ -32,6 +32,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             with _interrupts.watched():
+                _check_current_folder()
                 command(*args, **kwargs)
         except FusionError as error:
             _fail(str(error), error)
@@ -39,6 +40,8 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             interrupted()
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
+        except OSError as error:
+            _fail(describe_failure(error), error)
         except Exception as error:
             if _interrupts.pressed and not os.environ.get(TRACEBACK):
                 interrupted()
@@ -46,6 +49,20 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             _fail(f"unexpected {type(error).__name__}: {first} (set {TRACEBACK}=1 to see the traceback)", error)
 
     return run
+
+
+def _check_current_folder() -> None:
+    """Libraries that a command imports end the process where the current folder is gone."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise FusionError("the current folder does not exist any more: change to another one") from error
+
+
+def describe_failure(error: OSError) -> str:
+    """What the system refuses; an error without the name of a file is about what is printed."""
+    where = "standard output" if error.filename is None else os.fsdecode(error.filename)
+    return f"{where}: {error.strerror or error}"
 
 
 class _Interrupts:

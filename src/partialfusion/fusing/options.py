@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from ..core.literals import Alpha, Convention, Keep, MethodName, Refit, Site, Zeros
+from ..core.scalars import check_seed, is_number
 from ..errors import DataError, OptionError
 from ..surgery import RIDGE
 from .methods import Cluster, Interpolate, Magnitude, PruningMethod, Zip
@@ -119,8 +122,17 @@ def resolve(
             "zeros='free' and a budget of effective parameters exclude each other: refitting would fill the zero "
             "blocks that the budget does not count; use Budget(dense=…), or zeros='kept'"
         )
-    ridge = ridge_of(refit)
-    return Recipe(name, features, site, align, norm, convention, alpha, keep, mix, seed, pruning, ridge, filling)
+    ridge, alpha, keep = ridge_of(refit), _plain(alpha), _plain(keep)
+    return Recipe(
+        name, features, site, align, norm, convention, alpha, keep, mix, check_seed(seed), pruning, ridge, filling
+    )
+
+
+def _plain(given: Any) -> Any:
+    """Numbers of NumPy as Python's, which files can hold; anything else as it is, to be checked with the blueprint."""
+    if isinstance(given, Mapping):
+        return {pattern: _plain(value) for pattern, value in given.items()}
+    return float(given) if is_number(given) else given
 
 
 def suited(otherwise: str, dense: bool, effective: bool) -> str:
@@ -138,9 +150,9 @@ def suited(otherwise: str, dense: bool, effective: bool) -> str:
 
 def ridge_of(refit: bool | float) -> float:
     """The strength that an option means: True is the default one, False none."""
-    if isinstance(refit, bool):
+    if isinstance(refit, (bool, np.bool_)):
         return RIDGE if refit else 0.0
-    if not isinstance(refit, (int, float)) or not (math.isfinite(refit) and refit > 0):
+    if not is_number(refit) or not (math.isfinite(refit) and refit > 0):
         raise OptionError(f"refit={refit!r} must be True, False, or the strength of the ridge, a number above 0")
     return float(refit)
 

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from ..blueprint import Blueprint
 from ..core.modules import named_tensors
+from ..core.scalars import is_number
 from ..errors import OptionError
 
 
@@ -159,6 +160,8 @@ def _per_space(
         return dict.fromkeys(elastic or ["all"], _number(option, given))
     values = dict.fromkeys(elastic, default)
     for pattern in reversed(list(given)):
+        if not isinstance(pattern, str):
+            raise OptionError(f"{option}: the key {pattern!r} must be a string, the name of a space or a pattern")
         groups = [group for group in blueprint.groups if any(fnmatchcase(s, pattern) for s in group)]
         matched = [s for group in groups for s in group]
         if not matched:
@@ -172,6 +175,6 @@ def _per_space(
 
 
 def _number(option: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise OptionError(f"{option}={value!r} must be a number, or a mapping from space names to numbers")
-    return float(value)
+    return float(value)  # type: ignore[arg-type]

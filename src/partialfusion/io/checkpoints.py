@@ -13,9 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ..core.modules import canonical_names, first_line, named_tensors
@@ -23,9 +21,10 @@ from ..core.text import shorten
 from ..errors import CheckpointError
 from ..fusing.result import Fusion
 from ..surgery.resize import resized
+from .bounds import OversizeError, check_archive, check_tensors
 from .factories import build
 from .files import SUFFIX as SAFE
-from .files import StrPath, check_target, existing, replacing, write_tensors
+from .files import StrPath, check_target, existing, reading, replacing, write_tensors
 from .fit import check_kind, check_memory, differences
 from .header import RECORD
 from .pretrained import load_directory
@@ -67,6 +66,10 @@ def load_state(path: StrPath) -> dict[str, Tensor]:
         raise CheckpointError(
             f"{path} is not a checkpoint: it holds {kind}, not a dict of names and tensors; save model.state_dict()"
         )
+    try:
+        check_tensors(state, path)
+    except OversizeError as error:
+        raise CheckpointError(f"{path} {error}") from error
     prefix = _wrapper(state)
     return {name.removeprefix(prefix): tensor for name, tensor in state.items()}
 
@@ -172,11 +175,8 @@ def load_metadata(path: StrPath) -> dict[str, str]:
     path = existing(path)
     if path.suffix != SAFE:
         return {}
-    try:
-        with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(_broken(path)) from error
+    with reading(path) as file:
+        return dict(file.metadata() or {})
 
 
 def check_writable(path: StrPath, *, keep: Sequence[StrPath] = ()) -> Path:
@@ -184,17 +184,10 @@ def check_writable(path: StrPath, *, keep: Sequence[StrPath] = ()) -> Path:
     return check_target(path, suffixes=(SAFE, *TORCH), keep=keep)
 
 
-def _broken(path: Path) -> str:
-    form = "safetensors file" if path.suffix == SAFE else "torch file of tensors"
-    return f"{path} is truncated or not a {form}; save or copy it again"
-
-
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Name → tensor of a safetensors file."""
-    try:
-        return safetensors.torch.load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(_broken(path)) from error
+    with reading(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
 
 
 def read_torch(path: Path) -> Any:
@@ -203,9 +196,12 @@ def read_torch(path: Path) -> Any:
     PyTorch's own messages advise loading without the restriction, so none of them is passed on.
     """
     try:
-        with warnings.catch_warnings():
+        check_archive(path)
+        with warnings.catch_warnings(), open(path, "rb") as file:
             warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except OversizeError as error:
+        raise CheckpointError(f"{path} {error}") from error
     except Exception as error:
         refused = re.search(r"(?:GLOBAL|global|class|function)\s+`?([\w.]+\.[\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and refused:
@@ -215,7 +211,7 @@ def read_torch(path: Path) -> Any:
             ) from error
         if "TorchScript" in str(error):
             raise CheckpointError(f"{path} is a TorchScript archive; save model.state_dict() instead") from error
-        raise CheckpointError(_broken(path)) from error
+        raise CheckpointError(f"{path} is truncated or not a torch file of tensors; save or copy it again") from error
 
 
 def _state_within(content: Any) -> dict[str, Tensor]:

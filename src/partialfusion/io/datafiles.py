@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ..core.text import shorten
-from ..errors import DataError, OptionError
+from ..errors import CheckpointError, DataError, OptionError
+from .bounds import OversizeError, check_archive, check_tensors
 from .checkpoints import read_safetensors, read_torch
 from .files import SUFFIX as SAFE
 from .files import StrPath, existing
@@ -120,9 +120,20 @@ def _fitted(tensor: Tensor, like: Tensor, path: StrPath) -> Tensor:
 
 
 def _tensors_within(path: Path) -> dict[str, Tensor]:
-    if path.suffix in NUMPY:
-        return _arrays(path)
-    content = read_safetensors(path) if path.suffix == SAFE else read_torch(path)
+    try:
+        found = _arrays(path) if path.suffix in NUMPY else _named(path)
+        check_tensors(found, path)
+    except OversizeError as error:
+        raise DataError(f"{path} {error}") from error
+    return found
+
+
+def _named(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors or torch file."""
+    try:
+        content = read_safetensors(path) if path.suffix == SAFE else read_torch(path)
+    except CheckpointError as error:
+        raise DataError(str(error)) from error
     if isinstance(content, Tensor):
         return {"tensor": content}
     if isinstance(content, (list, tuple)):
@@ -134,12 +145,16 @@ def _tensors_within(path: Path) -> dict[str, Tensor]:
 
 
 def _arrays(path: Path) -> dict[str, Tensor]:
+    """The arrays of a NumPy file. A single one is mapped, which compares its shape with the size of the file."""
     try:
-        content = np.load(path, allow_pickle=False)
+        check_archive(path)
+        content = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(content, np.ndarray):
-            return {"array": torch.from_numpy(content)}
+            return {"array": torch.from_numpy(np.array(content))}
         with content:
             return {name: torch.from_numpy(content[name]) for name in content.files}
-    except (ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+    except OversizeError:
+        raise
+    except Exception as error:  # NumPy, zipfile, zlib and the tokenizer of Python each have errors of their own
         function = "numpy.savez" if path.suffix == ".npz" else "numpy.save"
         raise DataError(f"{path} is not a {path.suffix} file of numbers; save the array with {function}") from error

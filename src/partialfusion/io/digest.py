@@ -46,4 +46,6 @@ def chunks(tensor: Tensor) -> Iterator[memoryview]:
     flat = tensor.detach().reshape(-1)
     step = max(1, CHUNK // flat.element_size())
     for start in range(0, flat.numel(), step):
-        yield flat[start : start + step].cpu().contiguous().view(torch.uint8).numpy().data
+        part = flat[start : start + step].cpu().contiguous()
+        # A single number is contiguous whatever its stride, but only a stride of one can be viewed as bytes.
+        yield part.as_strided(part.shape, (1,)).view(torch.uint8).numpy().data

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from .digest import chunks
+from .temporary import claimed
 
 SUFFIX = ".safetensors"
 StrPath = str | os.PathLike[str]
@@ -36,18 +38,19 @@ DTYPES = {
 
 
 def existing(path: StrPath) -> Path:
-    """The path of a file that can be read and is not empty."""
+    """The path of a regular file that can be read and is not empty; pipes and devices are refused without waiting."""
     path = Path(path)
-    if os.path.isdir(path):
-        raise CheckpointError(f"{path} is a folder; name the file in it")
     try:
-        with open(path, "rb") as file:
-            empty = not file.read(1)
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise CheckpointError(f"{path} is {_kind(found.st_mode)}; name the file{_inside(found.st_mode)}")
+        with open(path, "rb"):
+            pass
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: there is no such file; check the name and the folder") from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {_reason(error)}; check the name and the permissions") from error
-    if empty:
+    if not found.st_size:
         raise CheckpointError(f"{path} is empty; save or copy it again")
     return path
 
@@ -56,58 +59,116 @@ def check_target(path: StrPath, *, suffixes: Sequence[str] = (), keep: Sequence[
     """The path, or an error before any work is done, where `replacing` could not write a file there.
 
     Args:
-        path: the file to write.
+        path: the file to write. Of a link, what it leads to is written, and must have such a suffix too.
         suffixes: the suffixes that its name may have; any if none are given.
-        keep: files that must not be overwritten, such as the inputs.
+        keep: files that must not be overwritten, such as the inputs, and folders of such files.
     """
     path = Path(path)
+    *others, last = suffixes or ("",)
+    allowed = f"{', '.join(others)} or {last}" if others else last
     if suffixes and path.suffix not in suffixes:
-        *others, last = suffixes
-        allowed = f"{', '.join(others)} or {last}" if others else last
         raise CheckpointError(f"{path} cannot be written: its name must end in {allowed}")
-    if os.path.isdir(path):
-        raise CheckpointError(f"{path} cannot be written: it is a folder; name a file in it")
-    folder = os.path.dirname(os.path.realpath(path))
+    target = destination(path)
+    if suffixes and target.suffix not in suffixes:
+        raise CheckpointError(f"{path} cannot be written: it leads to {target}, whose name must end in {allowed}")
+    folder = target.parent
     if not os.path.isdir(folder):
         raise CheckpointError(f"{path} cannot be written: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CheckpointError(f"{path} cannot be written: no permission in {folder}; choose another folder")
-    for other in keep:
-        if os.path.exists(other) and os.path.exists(path) and os.path.samefile(path, other):
-            raise CheckpointError(f"{path} is an input and would be overwritten; choose another output file")
+    if target.exists() and any(os.path.samefile(target, other) for other in _files(keep)):
+        raise CheckpointError(f"{path} is an input and would be overwritten; choose another output file")
     return path
+
+
+def destination(path: StrPath) -> Path:
+    """Where a path leads, through links: nothing yet, or a regular file, which may be replaced."""
+    try:
+        target = Path(os.path.realpath(path))
+        mode = os.stat(target).st_mode
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not os.path.isabs(path) and not _has_current_folder():
+            raise CheckpointError(f"{path} cannot be written: the current folder does not exist any more") from error
+        return target
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be written: {_reason(error)}; choose another name") from error
+    if not stat.S_ISREG(mode):
+        raise CheckpointError(f"{path} cannot be written: it is {_kind(mode)}; name a file{_inside(mode)}")
+    return target
+
+
+def _files(keep: Sequence[StrPath]) -> Iterator[str]:
+    """The files that exist among the given ones, and directly in the folders among them."""
+    for path in keep:
+        if os.path.isdir(path):
+            with suppress(OSError):
+                yield from (entry.path for entry in os.scandir(path) if entry.is_file())
+        elif os.path.exists(path):
+            yield os.fspath(path)
+
+
+def _has_current_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+    return next((name for is_one, name in kinds if is_one(mode)), "a device")
+
+
+def _inside(mode: int) -> str:
+    return " in it" if stat.S_ISDIR(mode) else ""
+
+
+class _NotedFile(io.FileIO):
+    """A file that remembers why writing failed, because code that writes to it may raise an error of its own."""
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.failure = error
+            raise
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A new file that replaces the path in one step, once it is complete and on the disk.
 
-    Until then it has a temporary name in the same folder. It is removed if writing fails; a process that is killed
-    leaves it behind, where it does no harm.
+    Until then it has a temporary name in the same folder. It is removed if writing fails; where the process is killed,
+    the next one that writes this path removes it. Only a regular file is ever replaced: of a link, what it leads to.
     """
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    raw: _NotedFile | None = None
     try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileNotFoundError):
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-        _flush_folder(target.parent)
-    except OSError as error:
+        with claimed(destination(path)) as temporary:
+            raw = _NotedFile(temporary, "w")
+            with io.BufferedWriter(raw) as file:
+                yield cast(BinaryIO, file)
+                file.flush()
+                os.fsync(file.fileno())
+            target = destination(path)
+            with suppress(FileNotFoundError):
+                shutil.copymode(target, temporary)
+            os.replace(temporary, target)
+            _flush_folder(target.parent)
+    except Exception as error:
+        failure = error if isinstance(error, OSError) else None if raw is None else raw.failure
+        if failure is None:
+            raise
         raise CheckpointError(
-            f"{path} cannot be written: {_reason(error)}; free some space or choose another folder. A file "
+            f"{path} cannot be written: {_reason(failure)}; free some space or choose another folder. A file "
             "that was there before is unchanged"
         ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _flush_folder(folder: Path) -> None:
@@ -149,4 +210,8 @@ def reading(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt", device="cpu") as file:
             yield file
     except (SafetensorError, OSError) as error:
+        try:
+            os.fspath(path).encode()
+        except UnicodeEncodeError:
+            raise CheckpointError(f"{path} cannot be read: its name is not UTF-8; rename it") from error
         raise CheckpointError(f"{path} is truncated or not a safetensors file; save or copy it again") from error

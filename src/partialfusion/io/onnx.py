@@ -8,7 +8,6 @@ import os
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -20,7 +19,8 @@ from ..core.inputs import Inputs
 from ..core.modules import at_rest, first_line, without_cache
 from ..errors import CheckpointError, OptionError, TraceError, VerificationError
 from ..surgery.verify import TOLERANCE, deviation
-from .files import StrPath, check_target
+from .files import StrPath, check_target, destination
+from .temporary import claimed
 
 SUFFIX = ".onnx"
 
@@ -53,7 +53,8 @@ def export_onnx(
     """
     if not isinstance(model, nn.Module):
         raise OptionError(f"the model is a {type(model).__name__}: pass a module, such as result.model")
-    target = check_target(path, suffixes=(SUFFIX,))
+    target = destination(check_target(path, suffixes=(SUFFIX,)))
+    destination(target.with_name(f"{target.name}.data"))
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
         _import(package)
     inputs = Inputs.of(example_inputs)
@@ -61,16 +62,16 @@ def export_onnx(
     program = _program(model, inputs, batch)
     others = [] if batch is None else [_resampled(inputs, batch, n) for n in (1, batch + 1)]
     try:
-        with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-            written = Path(folder) / target.name
+        with claimed(target, folder=True) as folder:
+            written = folder / target.name
             program.save(written)
             if check:
                 _compare(model, written, [inputs, *others])
-            for file in sorted(Path(folder).iterdir(), key=lambda f: f == written):  # first the weights it refers to
+            for file in sorted(folder.iterdir(), key=lambda f: f == written):  # first the weights it refers to
                 os.replace(file, target.parent / file.name)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {first_line(error)}; choose another output file") from error
-    return target
+    return Path(path)
 
 
 def _program(model: nn.Module, inputs: Inputs, batch: int | None) -> Any:

@@ -6,6 +6,7 @@ import copy
 import importlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -23,8 +24,9 @@ from ..core.text import shorten
 from ..core.version import __version__
 from ..errors import CheckpointError, OptionError
 from ..fusing.validation import check_result
-from .files import DTYPES, StrPath
+from .files import DTYPES, StrPath, existing
 from .storage import load, save
+from .temporary import claimed
 
 if TYPE_CHECKING:
     from ..fusing.result import Fusion
@@ -216,9 +218,12 @@ def _match_precision(model: nn.Module, path: Path) -> None:
 
 def _directory(path: StrPath) -> Path:
     folder = Path(path)
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder}: there is no such directory; check the name (nothing is downloaded)")
-    return folder
+    if os.path.isdir(folder):
+        return folder
+    with suppress(OSError, ValueError):
+        for left in _set_aside(folder):
+            raise CheckpointError(f"{folder}: there is no such directory: a save was killed; rename {left} to it")
+    raise CheckpointError(f"{folder}: there is no such directory; check the name (nothing is downloaded)")
 
 
 def _check_weights(folder: Path) -> None:
@@ -258,34 +263,50 @@ def _check_target(target: Path) -> None:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """A new directory that takes the place of another once it is complete; other files in that one move along."""
-    mark = secrets.token_hex(4)
-    temporary, old = (target.with_name(f".{target.name}.{mark}.{kind}") for kind in ("tmp", "old"))
+    """A new directory that takes the place of another once it is complete; other files in that one move along.
+
+    The system cannot exchange directories in one step: a process that is killed between two leaves the earlier one
+    under a name that ends in .old, and the next writer moves it back first.
+    """
     try:
-        temporary.mkdir()
-        if target.is_dir():
-            shutil.copystat(target, temporary)
-            for item in target.iterdir():
-                if item.name not in OURS:
-                    (shutil.copytree if item.is_dir() else shutil.copy2)(item, temporary / item.name)
-        yield temporary
-        if target.is_dir():
-            os.replace(target, old)
-        try:
-            os.replace(temporary, target)
-        except OSError:
-            if old.is_dir():
-                os.replace(old, target)
-            raise
+        for left in _set_aside(target):
+            if target.exists():
+                shutil.rmtree(left)
+            else:
+                os.replace(left, target)
+        with claimed(target, folder=True) as temporary:
+            if target.is_dir():
+                shutil.copystat(target, temporary)
+                for item in target.iterdir():
+                    if item.name not in OURS:
+                        (shutil.copytree if item.is_dir() else shutil.copy2)(item, temporary / item.name)
+            yield temporary
+            _exchange(temporary, target)
     except OSError as error:
         raise CheckpointError(
             f"{target} cannot be written: {error.strerror or error}; free some space or choose another folder. What "
             "was there before is unchanged"
         ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if target.is_dir():
-            shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(new: Path, target: Path) -> None:
+    """Put a new directory in the place of another; where that fails, the other one is put back."""
+    old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
+    if target.is_dir():
+        os.replace(target, old)
+    try:
+        os.replace(new, target)
+    except OSError:
+        if old.is_dir():
+            os.replace(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _set_aside(target: Path) -> list[Path]:
+    """Directories that a killed process was about to replace."""
+    name = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{8}\.old")
+    return sorted(p for p in target.parent.iterdir() if name.fullmatch(p.name) and p.is_dir())
 
 
 def _write_json(path: Path, value: object) -> None:
@@ -294,8 +315,8 @@ def _write_json(path: Path, value: object) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        found = json.loads(existing(path).read_text())
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {first_line(error)}; save or copy it again") from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} holds a {type(found).__name__}, not an object; save or copy it again")

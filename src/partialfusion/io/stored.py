@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -12,7 +13,8 @@ from ..blueprint import Blueprint, Space, trace_labels
 from ..core.alone import alone
 from ..core.inputs import Inputs, Output
 from ..core.plain import holding
-from ..errors import MismatchError, OptionError
+from ..core.scalars import check_seed
+from ..errors import CheckpointError, MismatchError, OptionError
 from ..fusing.conform import conformed
 from ..fusing.methods import PruningMethod
 from ..fusing.options import PRUNING, Recipe
@@ -24,7 +26,7 @@ from ..surgery.apply import layout_of
 from ..surgery.config import follow_config
 from .digest import state_digest
 from .files import StrPath
-from .header import Stored
+from .header import Stored, damaged
 from .storage import inspect, load
 
 
@@ -77,7 +79,7 @@ def restore(
     inputs, stored = Inputs.of(example_inputs, output), inspect(path)
     models = [holding(m, stored.packings) if isinstance(m, nn.Module) else m for m in models]
     _check_sources(stored, models, path)
-    recipe = _recipe(stored.recipe)
+    recipe = _recipe(stored.recipe, path)
     blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed, untie=False)
     blueprints = conformed(models, blueprint, inputs)
     _check_spaces(stored.plan, blueprints, path)
@@ -128,11 +130,17 @@ def _check_spaces(plan: Plan, blueprints: Sequence[Blueprint], path: StrPath) ->
             )
 
 
-def _recipe(record: Mapping[str, Any]) -> Recipe:
+def _recipe(record: Mapping[str, Any], path: StrPath) -> Recipe:
     """The recipe in a header; the settings of a pruning method are restored, a solver object of the user's is not."""
     known = {f.name for f in fields(Recipe)}
     values = {name: value for name, value in record.items() if name in known}
-    pruning: PruningMethod | None = PRUNING.get(values["method"])
-    if pruning is not None and isinstance(values.get("pruning"), Mapping):
-        pruning = replace(pruning, **values["pruning"])  # type: ignore[type-var]
-    return Recipe(**{**values, "mix": tuple(values["mix"]), "pruning": pruning})
+    try:
+        pruning: PruningMethod | None = PRUNING.get(values["method"])
+        if pruning is not None and isinstance(values.get("pruning"), Mapping):
+            pruning = replace(pruning, **values["pruning"])  # type: ignore[type-var]
+        seed, mix = check_seed(values["seed"]), tuple(float(share) for share in values["mix"])
+        return Recipe(**{**values, "seed": seed, "mix": mix, "pruning": pruning})
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            damaged(Path(path), f"its recipe makes no sense ({type(error).__name__}: {error})")
+        ) from error

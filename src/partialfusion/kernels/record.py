@@ -39,8 +39,13 @@ def to_record(plan: Plan) -> dict[str, Any]:
     }
 
 
-def from_record(record: Mapping[str, Any]) -> Plan:
-    """The plan of a record, without dense read kernels; raises KeyError, TypeError or ValueError where that is none."""
+def from_record(record: Mapping[str, Any], limit: int = LARGEST) -> Plan:
+    """The plan of a record, without dense read kernels; raises KeyError, TypeError or ValueError where that is none.
+
+    Args:
+        record: what `to_record` returned.
+        limit: the number of bytes that its index arrays and weights may have together.
+    """
     mix = tuple(float(share) for share in record["mix"])
     if record["convention"] not in ("value", "mass"):
         raise ValueError(f"the convention {record['convention']!r} is not known")
@@ -51,7 +56,7 @@ def from_record(record: Mapping[str, Any]) -> Plan:
         for entry in spaces.values()
         for number in range(len(entry["pairs"]) + len(entry["world"]))
     ]
-    pairs = iter(_pairs(sizes, readers, expanded(record["arrays"]), np.dtype(record["index"])))
+    pairs = iter(_pairs(sizes, readers, record["arrays"], np.dtype(record["index"]), limit))
     reductions = {}
     for name, entry in spaces.items():
         if not len(entry["pairs"]) == len(entry["world"]) == len(entry["isolated"]) == len(mix):
@@ -65,8 +70,11 @@ def from_record(record: Mapping[str, Any]) -> Plan:
             sweeps=int(entry["sweeps"]),
             converged=bool(entry["converged"]),
         )
-        if len({p.targets for p in reductions[name].pairs}) > 1:
-            raise ValueError(f"the space {name} has several widths")
+        for group in (reductions[name].pairs, reductions[name].frames):
+            if len({p.targets for p in group}) > 1:
+                raise ValueError(f"the space {name} has several widths")
+            if group[0].targets > sum(len(p.target) for p in group):
+                raise ValueError(f"the space {name} has channels that no model writes")
     return Plan(reductions, mix, cast(Convention, record["convention"]))
 
 
@@ -75,15 +83,15 @@ def squeezed(data: bytes) -> str:
     return base64.b85encode(zlib.compress(data, 9)).decode("ascii")
 
 
-def expanded(text: str) -> bytes:
-    """The bytes of a compressed text; ValueError where it is none."""
-    stream = zlib.decompressobj()
+def expanded(text: str, limit: int | None = None) -> bytes:
+    """The bytes of a compressed text; ValueError where it is none, or where there are more than the limit."""
+    stream, limit = zlib.decompressobj(), LARGEST if limit is None else limit
     try:
-        data = stream.decompress(base64.b85decode(text), LARGEST)
+        data = stream.decompress(base64.b85decode(text), limit + 1)
     except zlib.error as error:
         raise ValueError(f"not a compressed text: {error}") from error
     if not stream.eof:
-        raise ValueError(f"a compressed text that is cut off or longer than {LARGEST} bytes")
+        raise ValueError(f"a compressed text that is cut off or longer than {limit} bytes")
     return data
 
 
@@ -117,13 +125,18 @@ def _smallest(largest: int) -> str:
 
 
 def _pairs(
-    sizes: list[list[int]], readers: list[list[str] | None], data: bytes, kind: np.dtype[Any]
+    sizes: list[list[int]], readers: list[list[str] | None], text: str, kind: np.dtype[Any], limit: int
 ) -> list[KernelPair]:
     """Kernel pairs of the given sizes from all their indices, then all their weights, then what stands for what."""
     entries = sum(size[0] for size in sizes)
     standing = sum(size[2] for size, names in zip(sizes, readers, strict=True) if names is not None)
-    negative = any(n < 0 for size in sizes for n in size)
-    if negative or kind.kind != "u" or len(data) != 2 * entries * (kind.itemsize + 8) + standing * kind.itemsize:
+    if kind.kind != "u" or any(type(n) is not int or n < 0 for size in sizes for n in size):
+        raise ValueError("the sizes of kernel pairs are not whole numbers")
+    length = 2 * entries * (kind.itemsize + 8) + standing * kind.itemsize
+    if length > limit:
+        raise ValueError(f"{entries} entries of kernel pairs are more than such a file can hold")
+    data = expanded(text, length)
+    if len(data) != length:
         raise ValueError(f"{len(data)} bytes do not hold {entries} entries of kernel pairs")
     indices = np.frombuffer(data, kind, 2 * entries).astype(np.int64)
     weights = np.frombuffer(data, "<f8", 2 * entries, 2 * entries * kind.itemsize).astype(np.float64)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import api
+from ..core.scalars import is_number
 from ..errors import OptionError
 from ..fusing.budget import Budget
 from ..fusing.options import Method, Recipe, resolve
@@ -51,7 +52,7 @@ class Combination:
     def single_alpha(self) -> float | None:
         """Its alpha, where that is one number."""
         alpha = None if self.config.budget else self.recipe.alpha
-        return float(alpha) if isinstance(alpha, (int, float)) else None
+        return float(alpha) if is_number(alpha) else None  # type: ignore[arg-type]
 
     @property
     def recipe(self) -> Recipe:
@@ -96,7 +97,7 @@ def sizes_of(alphas: Sequence[float]) -> tuple[float, ...]:
     if not isinstance(alphas, Sequence) or not alphas:
         raise OptionError(f"alphas={alphas!r} must be a list of one or more numbers from 0 to 1")
     for alpha in alphas:
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+        if not is_number(alpha) or not 0 <= alpha <= 1:
             raise OptionError(
                 f"alphas: {alpha!r} is not a number from 0 to 1; for a separate alpha per space give methods as a "
                 "mapping: {'name': {'alpha': {…}}}"
@@ -112,8 +113,7 @@ def mixes_of(mixes: Sequence[Any] | None, models: int) -> tuple[tuple[float, ...
         raise OptionError(f"mixes={mixes!r} must be a list of mixes, each with one share for each model")
     found = []
     for mix in mixes:
-        number = isinstance(mix, (int, float)) and not isinstance(mix, bool)
-        if number and models == 2 and math.isfinite(mix):
+        if is_number(mix) and models == 2 and math.isfinite(mix):
             mix = (mix, 1.0 - mix)
         found.append(check_mix(mix, models))
     return tuple(dict.fromkeys(found))

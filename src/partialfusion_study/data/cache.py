@@ -23,6 +23,21 @@ def home() -> Path:
     return (Path(standard) if standard and os.path.isabs(standard) else Path.home() / ".cache") / "partialfusion"
 
 
+def checkpoints() -> Path:
+    """The folder of trained networks in the cache."""
+    return home() / "checkpoints"
+
+
+def make(folder: Path) -> None:
+    """Create a folder of the cache, where it is missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be created: {error.strerror or error}; set PARTIALFUSION_CACHE to another folder"
+        ) from error
+
+
 def path(name: DataName, folder: Path) -> Path:
     """The file of a data set in a cache."""
     return folder / f"{name}{SUFFIX}"
@@ -34,7 +49,7 @@ def read(name: DataName, folder: Path) -> DataSet | None:
     The tensors are mapped from the file, so processes on one machine use the same memory.
     """
     file = path(name, folder)
-    if not file.is_file():
+    if not os.path.isfile(file):
         return None
     try:
         with reading(file) as stored:
@@ -52,9 +67,6 @@ def read(name: DataName, folder: Path) -> DataSet | None:
 
 def write(data: DataSet, name: DataName, folder: Path) -> None:
     """Write a data set to the cache atomically: other processes read the old file or the new one."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(f"{folder} cannot be created: {error.strerror or error}") from error
+    make(folder)
     with replacing(path(name, folder)) as file:
         write_tensors(file, tensors(data), {"data": name, "sha256": checksum(data)})

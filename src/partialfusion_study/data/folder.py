@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ FORMATS: dict[DataName, tuple[Format, ...]] = {
 
 def read(name: DataName, folder: Path) -> DataSet:
     """The data set in the first format of which the folder contains all files."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise DataError(f"{folder} is not a folder, so {TITLES[name]} cannot be read from it; check the name")
     for known in FORMATS[name]:
         for place in known.places:
@@ -66,7 +67,9 @@ def read(name: DataName, folder: Path) -> DataSet:
 
 def _found(known: Format, folder: Path) -> dict[str, Path]:
     """The paths of those files of a format that are in a folder."""
-    paths = {name: next((path for path in _spellings(folder, name) if path.is_file()), None) for name in known.files}
+    paths = {
+        name: next((path for path in _spellings(folder, name) if os.path.isfile(path)), None) for name in known.files
+    }
     return {name: path for name, path in paths.items() if path is not None}
 
 

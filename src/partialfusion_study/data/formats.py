@@ -19,6 +19,8 @@ from partialfusion.errors import DataError
 
 from .images import DataSet, Images, labelled
 
+LARGEST = 1 << 26  # bytes of a file, unpacked; the training images of MNIST are 47 million
+
 # MNIST as published: four IDX files, each a magic number, the sizes and the bytes.
 UNSIGNED_BYTE = 8  # the code of the element type in the magic number
 MNIST_SIDE = 28
@@ -80,6 +82,8 @@ def read_archive(paths: Mapping[str, Path]) -> DataSet:
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
+                if member.size > LARGEST:
+                    raise DataError(f"{path}: {member.name} has {member.size} bytes, which no file of CIFAR-10 has")
                 name = PurePosixPath(member.name).name
                 if name in BINARY_FILES and member.isfile():
                     packed = archive.extractfile(member)
@@ -155,8 +159,11 @@ def _sheet_labels(path: Path) -> Tensor:
 def content(path: Path) -> bytes:
     """The bytes of a file; of a `.gz` file, the unpacked bytes."""
     try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.suffix == ".gz" else raw
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            raw = file.read(LARGEST + 1)
+        if len(raw) > LARGEST:
+            raise DataError(f"{path} holds more than {LARGEST} bytes, which no file of these data sets does")
+        return raw
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is truncated or not a gzip file ({error}); copy it again") from error
     except OSError as error:

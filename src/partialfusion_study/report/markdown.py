@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from html import escape
 
 from .document import INDEX, Chapter, Entry, Figure, Item, Table, Value
 
@@ -148,7 +149,7 @@ def _cell(item: Item) -> str:
         return NOTHING
     if isinstance(item, Value):
         return inline(item)
-    text = re.sub(r"(?<!\\)\|", r"\\|", item.strip())
+    text = re.sub(r"(?<!\\)\|", r"\\|", escape(item.strip(), quote=False))
     return re.sub(r"\s*\n\s*", "<br>", text)
 
 

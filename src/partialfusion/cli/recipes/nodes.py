@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +20,9 @@ Parser = Callable[[Node], Any]
 Fields = dict[str, tuple[Any, Node]]  # key → value and its node
 
 YAML = "tag:yaml.org,2002:"
+LARGEST = 1 << 16  # bytes of a recipe; PyYAML takes a second for a few hundred thousand
+LARGEST_WHOLE = 2**63 - 1
+MOST_KEYS = 1000  # of a mapping with all that it merges
 
 
 class NodeError(Exception):
@@ -28,19 +33,44 @@ class NodeError(Exception):
         self.node = node
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """PyYAML's loader; merged mappings may not double again and again."""
+
+    def flatten_mapping(self, node: MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_KEYS:
+            raise yaml.constructor.ConstructorError(None, None, f"more than {MOST_KEYS} merged keys", node.start_mark)
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a recipe, a regular file of some kilobytes."""
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise RecipeError([f"{path} cannot be read: it is not a file"])
+        if found.st_size > LARGEST:
+            raise RecipeError([f"{path} is no recipe: it has {found.st_size} bytes, a recipe at most {LARGEST}"])
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        if isinstance(error, RecipeError):
+            raise
+        raise RecipeError([f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"]) from error
+
+
 class Document:
     """A YAML file whose errors are collected, to be reported together."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problems: list[tuple[int, str]] = []
+        content = _content(path)
         try:
-            self._loader = yaml.SafeLoader(path.read_bytes())
+            self._loader = _Loader(content)
             self.root: Node | None = self._loader.get_single_node()
-        except OSError as error:
-            raise RecipeError([f"{path} cannot be read: {error.strerror or error}"]) from error
         except yaml.YAMLError as error:
             raise RecipeError([f"{path}:{_line_of(error)}: invalid YAML: {_problem(error)}"]) from error
+        except (RecursionError, ValueError) as error:
+            raise RecipeError([f"{path} is no recipe: it is nested too deeply, or not text"]) from error
 
     def report(self, node: Node | None, message: str) -> None:
         """Note an error at the line of a node."""
@@ -130,7 +160,10 @@ def whole(least: int) -> Callable[[Node], int]:
         value = number(node)
         if value != int(value) or value < least:
             raise NodeError(node, f"expected a whole number of at least {least}, got {_shown(node)}")
-        return int(value)
+        exact = int(node.value) if node.value.isdecimal() else int(value)  # a float lacks digits of a large number
+        if exact > LARGEST_WHOLE:
+            raise NodeError(node, f"expected a whole number of at most {LARGEST_WHOLE}, got {_shown(node)}")
+        return exact
 
     return parse
 
@@ -170,7 +203,7 @@ def entries(node: MappingNode) -> dict[str, tuple[Node, Node]]:
 def file(node: Node) -> Path:
     """An existing file."""
     path = Path(text(node))
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise NodeError(node, f"{path}: there is no such file")
     return path
 

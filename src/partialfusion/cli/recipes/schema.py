@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from ...core.literals import Align, Convention, Features, MethodName, NormRule, PruningName, Refit, Site, Zeros
@@ -89,7 +88,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
     lines |= {str(found[key][0]): line(found[key][1]) for key in ("data", "evaluate", "output") if key in found}
     lines |= {"output=": line(found["result"][1])} if "result" in found else {}
     lines |= {"the budget": line(found["budget"][1])} if "budget" in found else {}
-    return _job(found, models), lines
+    return replace(_job(found, models), recipe=path), lines
 
 
 def located(error: FusionError, path: Path, lines: Mapping[str, int]) -> FusionError:
@@ -226,14 +225,13 @@ def _shapes(node: Node) -> list[str]:
 
 def _shape(node: Node) -> str:
     if isinstance(node, SequenceNode):
-        return ",".join(str(size) for size in many(whole(1))(node))
-    spec = str(node.value) if _is_number(node) else text(node)
+        spec = ",".join(str(size) for size in many(whole(1))(node))
+    else:
+        spec = str(node.value) if _is_number(node) else text(node)
     try:
-        _, _, name = parse_shape(spec, "shape")
+        parse_shape(spec, "shape")
     except OptionError as error:
         raise NodeError(node, str(error)) from None
-    if not isinstance(getattr(torch, name, None), torch.dtype):
-        raise NodeError(node, f"{name!r} is not a torch dtype, such as float32 or int64")
     return spec
 
 

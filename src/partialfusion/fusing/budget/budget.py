@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from ...core.scalars import is_number
 from ...errors import OptionError
 from .sizes import NAMES, Sizes
 
@@ -40,7 +43,7 @@ class Budget:
             value = getattr(self, name)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            if not is_number(value) or not math.isfinite(value) or value <= 0:
                 raise OptionError(f"{name}={value!r} of a budget must be a number above 0, such as 1.3")
         if self.latency is not None and self.latency > RELATIVE:
             raise OptionError(f"latency={self.latency!r} of a budget is relative to one model, such as 1.3")
@@ -63,4 +66,4 @@ class Budget:
 def _limit(value: float | int | None, single: float) -> float:
     if value is None:
         return math.inf
-    return float(value) if isinstance(value, int) and value > RELATIVE else value * single
+    return float(value) if value > RELATIVE and isinstance(value, int | np.integer) else float(value) * single

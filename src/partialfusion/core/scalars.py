@@ -1,0 +1,22 @@
+"""Numbers and seeds as users give them, those of NumPy included."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+
+from ..errors import OptionError
+
+LARGEST = 2**63 - 1  # what the generators of torch and NumPy both take
+
+
+def check_seed(seed: object, option: str = "seed") -> int:
+    """The seed as an int; NumPy's integers are taken too."""
+    whole = -1 if isinstance(seed, bool) or not isinstance(seed, Integral) else int(seed)
+    if not 0 <= whole <= LARGEST:
+        raise OptionError(f"{option}={seed!r} must be a whole number from 0 to {LARGEST}")
+    return whole
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, of Python or of NumPy; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
