@@ -29,6 +29,7 @@ from partialfusion_study.cell import Record, config, key
 from partialfusion_study.data import folder as folders
 from partialfusion_study.data import formats
 from partialfusion_study.data.images import tensors
+from partialfusion_study.errors import StudyError
 from partialfusion_study.store import Store
 from study.sample_cells import Square
 
@@ -119,9 +120,14 @@ def _recipe(folder: Path) -> str:
 CELLS = [Square(number, "nowhere") for number in range(3)]
 
 
-def _store(folder: Path) -> list[Any]:
+def _store(folder: Path) -> bool:
+    """Whether the results of a store are those that were put into it; where it leaves some out, that is a refusal."""
     store = Store(folder)
-    return [store[cell] for cell in CELLS if cell in store]
+    found = {cell: store[cell] for cell in CELLS if cell in store}
+    right = all(results == {"square": cell.number**2} for cell, results in found.items())
+    if right and len(found) < len(CELLS):
+        raise StudyError("some results do not count")
+    return right
 
 
 def _images(folder: Path, name: Any) -> str:
@@ -149,7 +155,7 @@ def _targets() -> list[Target]:
         ),
         Target("load_state safetensors", "state.safetensors", lambda f: len(load_state(f / "state.safetensors"))),
         Target("recipe", "recipe.yaml", _recipe),
-        Target("study store", "Square.jsonl", _store),
+        Target("study store", "Square.jsonl", _store, guarded=True),
         Target("from_pretrained record", RECORD, _directory),
         Target("from_pretrained weights", WEIGHTS, _directory, True),
         Target("mnist pixels", f"{formats.TRAIN_IMAGES}.gz", lambda f: _images(f, "mnist")),
