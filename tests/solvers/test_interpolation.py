@@ -94,6 +94,17 @@ def test_swaps_repair_a_poor_start_and_stop_when_their_work_is_done() -> None:
     assert swap(gram, poor, work=0).kept.tolist() == poor.kept.tolist()
 
 
+def test_swaps_leave_selections_alone_that_explain_everything() -> None:
+    """With fewer samples than channels, nothing is left to gain, and nothing may be divided by it."""
+    with np.errstate(divide="raise", invalid="raise"):
+        for seed in range(300):
+            rng = np.random.default_rng(seed)
+            x = np.maximum(rng.normal(size=(rng.integers(1, 4), rng.integers(2, 10))), 0.0)
+            gram, k = x.T @ x, int(rng.integers(1, x.shape[1]))
+            found = select(gram, k, tolerance=1e-5)
+            assert swap(gram, found, tolerance=1e-5).residual <= found.residual + 1e-9
+
+
 def test_duplicates_come_last_and_rank_deficient_matrices_are_spent() -> None:
     x = channels(6, 0)
     both = np.concatenate([x, x], 1)

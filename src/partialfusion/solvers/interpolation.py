@@ -209,7 +209,7 @@ class _State:
         diagonal = left.diagonal()
         gains = np.where(diagonal > self.problem.floor, w @ left**2 / np.where(diagonal > 0, diagonal, 1.0), -1.0)
         gains[np.delete(self.kept, slot)] = -1.0
-        j, before = int(gains.argmax()), gains[self.kept[slot]]
+        j, before = int(gains.argmax()), max(0.0, gains[self.kept[slot]])
         if j == self.kept[slot] or not gains[j] > before * (1 + 1e-9):
             return False
         inverse = self.inverse - np.outer(self.inverse[:, slot], self.inverse[slot]) / pivot
