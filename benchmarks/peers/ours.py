@@ -48,11 +48,11 @@ class Ours:
 
 
 def methods() -> Iterator[Ours]:
-    """Every method before and after refitting; with a budget; and what the library does unless told otherwise."""
+    """Every method before and after refitting; with a budget; and what the library chooses."""
     for method, name in NAMES.items():
         yield Ours(name, {"method": method})
         yield Ours(f"{name}, refit", {"method": method, "refit": True})
     for method in ("cluster", "interpolate"):
         yield Ours(f"{NAMES[method]}, budget, refit", {"method": method, "refit": True}, bounded=True)
-    yield Ours("no options but the size and the images")
-    yield Ours("no options but a budget and the images", bounded=True)
+    yield Ours("auto", {"method": "auto"})
+    yield Ours("auto, budget", {"method": "auto"}, bounded=True)

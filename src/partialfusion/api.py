@@ -57,7 +57,7 @@ def fuse(
     budget: float | Budget | None = None,
     mix: Sequence[float] | Literal["auto"] | None = None,
     evaluate: Evaluate | None = None,
-    method: Method = "auto",
+    method: Method = "partial-ot",
     features: Features = "auto",
     site: Site = "auto",
     align: Align = "fixed-point",
@@ -95,15 +95,15 @@ def fuse(
             accuracy; or a function of a model that gives a number, larger is better, or a tensor of one number for each
             sample; samples in the same order every time. Use images that were used neither for training nor for
             testing.
-        method: "auto" (with data "interpolate", and "cluster" where a budget bounds the effective parameters; without
-            data "partial-ot", the paper's method); "average" (channel i with channel i), "permutation" (one to one: Git
-            Re-Basin's weight matching, or with activations its activation matching, which is what "partial-ot" does at
-            alpha=0), "ot" (optimal transport), "partial-ot" (the most similar channels are fused, the rest stay
-            isolated); or generalised pruning of the ensemble: "cluster" (similar channels of any model become one),
-            "interpolate" (some channels of any model are kept, and the others are read as linear combinations of
-            them), "zip" (the most correlated become pairs), "magnitude" (the least important are deleted),
-            "magnitude+ot" (and merged into the others by optimal transport). Or an object with settings:
-            pf.Cluster(…), pf.Interpolate(…), pf.Zip(…), pf.Magnitude(…).
+        method: "auto" (what was best where it was measured: with data "interpolate", refitted, and "cluster" where a
+            budget bounds the effective parameters; without data "partial-ot", the paper's method); "average" (channel i
+            with channel i), "permutation" (one to one: Git Re-Basin's weight matching, or with activations its
+            activation matching, which is what "partial-ot" does at alpha=0), "ot" (optimal transport), "partial-ot"
+            (the most similar channels are fused, the rest stay isolated); or generalised pruning of the ensemble:
+            "cluster" (similar channels of any model become one), "interpolate" (some channels of any model are kept,
+            and the others are read as linear combinations of them), "zip" (the most correlated become pairs),
+            "magnitude" (the least important are deleted), "magnitude+ot" (and merged into the others by optimal
+            transport). Or an object with settings: pf.Cluster(…), pf.Interpolate(…), pf.Zip(…), pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes activations
             when there is data, and both for clustering. "interpolate" works on activations alone; without data they
             are those of noise.
@@ -175,7 +175,7 @@ def prune(
     output: Output | None = None,
     keep: Keep | None = None,
     budget: float | Budget | None = None,
-    method: PruningName | PruningMethod = "auto",
+    method: PruningName | PruningMethod = "cluster",
     features: Features = "auto",
     site: Site = "auto",
     data: Iterable[Any] | None = None,
@@ -199,7 +199,7 @@ def prune(
             numbers, of which the first that matches counts and spaces without a match keep all. Default: 0.5.
         budget: instead of keep, how large the result may be: parameters relative to the model, such as 0.3, or
             pf.Budget(dense=…, flops=…, latency=…, channels=…). Channels go where they save most per parameter.
-        method: "auto" ("interpolate" with data, "cluster" without), "cluster" (similar channels become one),
+        method: "auto" ("interpolate", refitted, with data, "cluster" without), "cluster" (similar channels become one),
             "interpolate" (some channels are kept, and the others are read as linear combinations of them), "zip" (the
             most correlated become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged
             into the others by optimal transport); or an object with settings: pf.Cluster(…), pf.Interpolate(…),

@@ -22,19 +22,19 @@ def chosen(result):
 
 def test_without_data_it_is_the_method_of_the_paper(pair):
     models, x = pair
-    assert chosen(pf.fuse(models, x)) == ("partial-ot", False)
-    assert chosen(pf.prune(models[0], x)) == ("cluster", False)
+    assert chosen(pf.fuse(models, x, method="auto")) == ("partial-ot", False)
+    assert chosen(pf.prune(models[0], x, method="auto")) == ("cluster", False)
 
 
 def test_with_data_it_interpolates_and_refits(pair):
     models, x = pair
-    for result in (pf.fuse(models, x, data=[x]), pf.prune(models[0], x, data=[x])):
+    for result in (pf.fuse(models, x, data=[x], method="auto"), pf.prune(models[0], x, data=[x], method="auto")):
         assert chosen(result) == ("interpolate", True)
 
 
 def test_small_files_and_blocks_are_clustered_and_keep_their_zeros(pair):
     models, x = pair
-    result = pf.fuse(models, x, data=[x], budget=pf.Budget(params=1.3))
+    result = pf.fuse(models, x, data=[x], method="auto", budget=pf.Budget(params=1.3))
     assert chosen(result) == ("cluster", True)
     assert result.recipe.zeros == "kept"
     assert result.count.effective_ratio <= 1.3
@@ -50,13 +50,13 @@ def test_a_method_by_name_is_that_method_alone(pair, method):
 @pytest.mark.parametrize("option", [{"features": "both"}, {"features": "weights"}, {"site": "pre"}])
 def test_options_that_interpolation_cannot_follow_choose_another_method(pair, option):
     models, x = pair
-    assert chosen(pf.fuse(models, x, data=[x], **option)) == ("partial-ot", True)
-    assert chosen(pf.prune(models[0], x, data=[x], **option)) == ("cluster", True)
+    assert chosen(pf.fuse(models, x, data=[x], method="auto", **option)) == ("partial-ot", True)
+    assert chosen(pf.prune(models[0], x, data=[x], method="auto", **option)) == ("cluster", True)
 
 
 def test_refit_can_be_left_out_or_asked_for(pair):
     models, x = pair
-    assert chosen(pf.fuse(models, x, data=[x], refit=False)) == ("interpolate", False)
+    assert chosen(pf.fuse(models, x, data=[x], method="auto", refit=False)) == ("interpolate", False)
     with pytest.raises(DataError, match="refit needs data"):
         pf.fuse(models, x, refit=True)
 
@@ -64,8 +64,11 @@ def test_refit_can_be_left_out_or_asked_for(pair):
 def test_the_ends_stay_exact(pair):
     models, x = pair
     with torch.no_grad():
-        whole, first = pf.fuse(models, x, data=[x], alpha=1.0), pf.fuse(models, x, data=[x], alpha=0.5, mix=[1, 0])
-        twin = pf.fuse([models[0], models[0]], x, data=[x], alpha=0.0)
+        whole, first = (
+            pf.fuse(models, x, data=[x], method="auto", alpha=1.0),
+            pf.fuse(models, x, data=[x], method="auto", alpha=0.5, mix=[1, 0]),
+        )
+        twin = pf.fuse([models[0], models[0]], x, data=[x], method="auto", alpha=0.0)
         torch.testing.assert_close(whole.model(x), (models[0](x) + models[1](x)) / 2)
         torch.testing.assert_close(first.model(x), models[0](x), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(twin.model(x), models[0](x), rtol=1e-4, atol=1e-5)
@@ -73,5 +76,5 @@ def test_the_ends_stay_exact(pair):
 
 def test_a_frontier_names_the_method(pair):
     models, x = pair
-    found = pf.frontier(models, x, evaluate=lambda m: float(m(x).sum()), alphas=[0.0], data=[x])
+    found = pf.frontier(models, x, evaluate=lambda m: float(m(x).sum()), alphas=[0.0], methods=["auto"], data=[x])
     assert "interpolate" in {p.method for p in found.points}

@@ -48,6 +48,17 @@ def test_operations_are_those_of_the_module_that_is_returned():
             model(x)
         counts.append(counter.get_total_flops())
     assert 1.3 * counts[0] < counts[1] <= 1.5 * counts[0]
+    assert result.operations == pytest.approx(counts[1] / counts[0])
+    assert f"operations: {result.operations:.2f}× one model" in str(result.summary())
+
+
+def test_more_operations_than_the_models_are_told(caplog):
+    """Early layers of a ResNet have few parameters and most of the operations."""
+    torch.manual_seed(0)
+    models, x = [ResNet18(4).eval() for _ in range(2)], torch.randn(2, 3, 32, 32)
+    result = pf.fuse(models, x, budget=1.9, method="magnitude")
+    assert (result.operations > 2) == ("more than the models one by one" in caplog.text)
+    assert result.operations > 2
 
 
 def test_operations_are_those_that_torch_counts():

@@ -51,7 +51,7 @@ def frontier(
         str | None,
         typer.Option(metavar="A,B,…", help="Isolated fractions to measure, 0 to 1. Default: 0,0.2,0.4,0.6,0.8,1."),
     ] = None,
-    methods: Annotated[str, typer.Option(metavar="A,B,…", help="Methods to measure, as for fuse.")] = "auto",
+    methods: Annotated[str, typer.Option(metavar="A,B,…", help="Methods to measure, as for fuse.")] = "partial-ot",
     mixes: Annotated[
         list[str] | None,
         typer.Option(

@@ -41,10 +41,10 @@ def fuse(
     method: Annotated[
         str,
         typer.Option(
-            help="Fusion method: auto (interpolate with data, partial-ot without), average, permutation, ot, "
+            help="Fusion method: auto (interpolate and refit with data, partial-ot without), average, permutation, ot, "
             "partial-ot, cluster, interpolate, zip, magnitude or magnitude+ot."
         ),
-    ] = "auto",
+    ] = "partial-ot",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
     align: opt.Align = "fixed-point",

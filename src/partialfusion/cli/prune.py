@@ -33,10 +33,10 @@ def prune(
     method: Annotated[
         str,
         typer.Option(
-            help="Pruning method: auto (interpolate with data, cluster without), cluster, interpolate, zip, magnitude "
-            "or magnitude+ot."
+            help="Pruning method: auto (interpolate and refit with data, cluster without), cluster, interpolate, zip, "
+            "magnitude or magnitude+ot."
         ),
-    ] = "auto",
+    ] = "cluster",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
     data: opt.Data = None,

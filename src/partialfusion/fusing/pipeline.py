@@ -77,12 +77,14 @@ class Reduced:
 
 @dataclass(frozen=True)
 class _Sized:
-    """What is matched with what at the sizes of a recipe, and the latency of the result where that is bounded."""
+    """What is matched with what at the sizes of a recipe; with a budget the operations of the result, relative to the
+    last model, and its latency where that is bounded."""
 
     recipe: Recipe
     sizes: dict[str, float]
     template: PlanTemplate
     latency: Latency | None = None
+    operations: float | None = None
 
 
 @dataclass
@@ -151,11 +153,14 @@ class Pipeline:
             sized = _Sized(recipe, sizes, self._template(recipe, sizes))
         else:
             sized = self._affordable(budget, recipe)
+            self._warn_of_operations(sized.operations)
         recipe = sized.recipe
         self._warn_of_unseen(recipe)
         result, template = self._operate(sized.template, recipe)
         sizes = {space: sized.sizes[space] for space in self.sources.names("elastic")}
-        fusion = replace(self._finished(result, recipe, sizes, exact=exact), latency=sized.latency)
+        fusion = replace(
+            self._finished(result, recipe, sizes, exact=exact), latency=sized.latency, operations=sized.operations
+        )
         return Reduced(fusion, template, recipe, sizes, exact)
 
     @property
@@ -167,7 +172,7 @@ class Pipeline:
         """The result for other shares of the models; what is matched stays."""
         result = apply(self.models, self.sources.blueprints, reduced.template.plan(mix), self.inputs)
         fusion = self._finished(result, replace(reduced.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
-        return replace(fusion, latency=reduced.fusion.latency)
+        return replace(fusion, latency=reduced.fusion.latency, operations=reduced.fusion.operations)
 
     def aligner(self, recipe: Recipe) -> Aligner:
         """The aligner of a recipe, shared by all that differ in sizes and shares only."""
@@ -246,7 +251,7 @@ class Pipeline:
             template = self._template(sized, sizes)
             plan = template.plan(recipe.mix)
             if found.holds(plan):
-                return _Sized(sized, sizes, template), found
+                return _Sized(sized, sizes, template, operations=found.operations(plan)), found
             found = found.tighter(plan)
 
     def _operate(self, template: PlanTemplate, recipe: Recipe) -> tuple[SurgeryResult, PlanTemplate]:
@@ -288,6 +293,15 @@ class Pipeline:
             apart = any(sizes.values()) if sizes else recipe.alpha != 0.0
             note = averaging_note(self.models[-1], self.sources.blueprint, apart=apart)
             self._warn_once([note] if note else [])
+
+    def _warn_of_operations(self, operations: float | None) -> None:
+        """A bound on parameters alone may make early layers wide, which have few of them and many operations."""
+        if operations is not None and operations > len(self.models):
+            log.warning(
+                "the result takes %.2f times the operations of one model, more than the models one by one: bound them, "
+                "too, as in pf.Budget(dense=…, flops=…)",
+                operations,
+            )
 
     def _warn_once(self, notes: Sequence[str]) -> None:
         for note in notes:

@@ -81,6 +81,7 @@ class Summary:
     unrefitted: str = ""
     unused: str = ""
     latency: Latency | None = None
+    operations: float | None = None
     not_interpolated: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -94,6 +95,7 @@ class Summary:
                 table(tuple(columns), rows, align="<<" + ">" * (len(columns) - 2)),
                 self._how(),
                 str(self.count),
+                *([] if self.operations is None else [f"operations: {self.operations:.2f}× one model"]),
                 *([] if self.latency is None else [str(self.latency)]),
                 *self._notes(),
             ]
@@ -162,6 +164,7 @@ class Fusion:
             the ensemble, or where something is fused.
         changes: how the result's modules differ from the last source's other than by their widths.
         latency: the time of one call as it was measured, where a budget bounds it.
+        operations: those of one call relative to the last model, where a budget found the sizes.
         unrepaired: weights whose channels were to get the spread of their sources and could not.
         unrefitted: weights that were to be refitted and could not.
     """
@@ -178,6 +181,7 @@ class Fusion:
     shortfall: str = ""
     changes: tuple[str, ...] = ()
     latency: Latency | None = None
+    operations: float | None = None
     unrepaired: tuple[str, ...] = ()
     unrefitted: tuple[str, ...] = ()
 
@@ -228,6 +232,7 @@ class Fusion:
             shorten(self.unrefitted),
             shorten([name for name, _ in self.sources[-1].named_parameters() if name not in self.blueprint.used]),
             self.latency,
+            self.operations,
             not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
         )
 

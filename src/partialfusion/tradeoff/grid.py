@@ -131,7 +131,7 @@ def _checked(name: Any, options: Any) -> dict[str, Any]:
 
 
 def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed: int, has_data: bool) -> MethodConfig:
-    defaults: dict[str, Any] = {"method": "auto", "alpha": None, "refit": "auto"}
+    defaults: dict[str, Any] = {"method": "partial-ot", "alpha": None, "refit": "auto"}
     defaults |= {
         "zeros": "auto",
         "features": "auto",

@@ -45,7 +45,7 @@ def frontier(
     evaluate: Evaluate,
     output: Output | None = None,
     alphas: Sequence[float] = ALPHAS,
-    methods: Methods = ("auto",),
+    methods: Methods = ("partial-ot",),
     mixes: Sequence[Any] | None = None,
     size: Size = "dense",
     data: Iterable[Any] | None = None,

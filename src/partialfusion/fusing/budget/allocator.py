@@ -49,6 +49,10 @@ class Allocator:
         supports = {s: support_of(r.support(), dense=bool(r.dense_readers)) for s, r in found.items()}
         return self.structure.sizes(supports)
 
+    def operations(self, plan: Plan) -> float:
+        """The operations of one call, relative to the last model."""
+        return self.size(plan).flops / max(self.structure.sizes({}).flops, 1.0)
+
     def holds(self, plan: Plan) -> bool:
         """Whether a plan keeps within the budget, but for its latency, which is measured."""
         return replace(self.size(plan), latency=0.0).fits(self.limits)
