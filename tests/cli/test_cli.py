@@ -250,7 +250,7 @@ def test_global_random_state_stays(folder: Path) -> None:
         (("--mix", "0.5,0.6"), "sum to one"),
         (("--mix", "1"), "1 shares for 2 models"),
         (("--mix", "a,b"), "'a' is not a number"),
-        (("--method", "magic"), "choose one of average"),
+        (("--method", "magic"), "choose one of auto, average"),
         (("--features", "smell"), "features='smell'"),
         (("--align", "x"), "align='x'"),
         (("--norm", "x"), "norm='x'"),

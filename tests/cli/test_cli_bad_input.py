@@ -277,7 +277,10 @@ def test_interrupted(ready: Path, server: Server, command: str, step: str, optio
         write_small_data(Path("data"))
     words = (*(others[command] if command in others else call(command)), *options)
     before = content(ready)
-    assert server.run(step, *words) == (130, "", "error: interrupted\n")
+    code, printed, errors = server.run(step, *words)
+    assert (code, printed) == (130, "")
+    assert errors.splitlines()[-1] == "error: interrupted"
+    assert all("not be comparable" in line for line in errors.splitlines()[:-1])  # of a study, on other data
     left = content(ready).keys() - before.keys()
     assert {path for path in left if not path.startswith("results/")} == set()
     assert all(path.endswith((".lock", ".jsonl")) for path in left)  # of a study, which goes on there

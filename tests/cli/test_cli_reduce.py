@@ -63,7 +63,7 @@ def test_prune_json_and_half_precision(folder: Path) -> None:
         (("--keep", "0"), "out of range"),
         (("--keep", "half"), "--keep half: 'half' is not a number"),
         (("--keep", "nothing=0.5"), "no elastic space matches 'nothing'"),
-        (("--method", "ot"), "choose one of cluster"),
+        (("--method", "ot"), "choose one of auto, cluster"),
         (("--refit",), "refit needs data"),
         (("--ridge", "0.1"), "add --refit"),
         (("--dtype", "int8"), "dtype='int8' is not known"),

@@ -204,7 +204,7 @@ def test_dry_run_does_nothing(folder: Path) -> None:
         (TWO + "seed: -1\n", 8, "seed: expected a whole number of at least 0"),
         (TWO + "seed: 1.5\n", 8, "seed: expected a whole number"),
         (TWO + "check: maybe\n", 8, "check: expected true or false, got 'maybe'"),
-        (TWO + "refit: 0\n", 8, "refit: expected true, false, or the strength"),
+        (TWO + "refit: 0\n", 8, "refit: expected true, false, auto, or the strength"),
         (TWO + "zeros: some\n", 8, "zeros: 'some' is not known"),
         (TWO + "refit: [1]\n", 8, "refit: expected a number, got a list"),
         (TWO + "data: none.npy\n", 8, "data: none.npy: there is no such file"),
@@ -233,7 +233,7 @@ def test_dry_run_does_nothing(folder: Path) -> None:
         ("", 1, "the recipe must be a mapping"),
         ("\x00", 1, "invalid YAML"),
         (ONE + "alpha: 1\n", 4, "alpha: one model is pruned: give keep instead"),
-        (ONE + "method: ot\n", 4, "method: one model is pruned: choose from cluster"),
+        (ONE + "method: ot\n", 4, "method: one model is pruned: choose from auto, cluster"),
         # what only the library can find
         (TWO + "alpha: {layer9: 0.2}\n", 8, "alpha: no elastic space matches 'layer9'"),
         (TWO + "refit: true\n", 8, "refit needs data"),

@@ -165,7 +165,7 @@ def test_conventions_agree_for_equal_relu_channels() -> None:
         ({"keep": "half"}, "must be a number"),
         ({"keep": {"nothing": 0.5}}, "no elastic space matches 'nothing'"),
         ({"keep": {"7": 0.5}}, "7 is rigid"),
-        ({"method": "partial-ot"}, "choose one of cluster, interpolate, zip, magnitude, magnitude+ot"),
+        ({"method": "partial-ot"}, "choose one of auto, cluster, interpolate, zip, magnitude, magnitude+ot"),
         ({"method": 3}, "method=3 is not known"),
         ({"method": pf.Magnitude(by="activation")}, "needs data"),
         ({"features": "activations"}, "needs data"),

@@ -110,7 +110,8 @@ def test_duplicates_with_biases_and_batch_norm(activation: type[nn.Module]) -> N
         result = pf.prune(wide, x, keep=keep, data=[x], features=features, norm="analytic")
         assert [result.plan[s].width for s in keep] == [6, 5]
         assert error(result.model(x), model(x)) < (TOLERANCE if features == "activations" else 1.0)
-    recalibrated = pf.prune(wide, x, keep=keep, data=[x])
+    assert error(pf.prune(wide, x, keep=keep, data=[x]).model(x), model(x)) < TOLERANCE
+    recalibrated = pf.prune(wide, x, keep=keep, data=[x], norm="recalibrate")
     reference = pf.prune(model, x, keep=1.0, data=[x], norm="recalibrate")
     assert error(recalibrated.model(x), reference.model(x)) < TOLERANCE
 

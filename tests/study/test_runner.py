@@ -356,7 +356,7 @@ def test_a_full_disk_leaves_no_torn_line(trace: Path, results: Path, monkeypatch
     store.put(compute(Square(1, str(trace))))
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda file, data: write(file, data[:10]))
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(StudyError, match="No space left"):
             store.put(compute(Square(2, str(trace))))
     store.put(compute(Square(3, str(trace))))
     assert stored(results) == [1, 3]

@@ -53,7 +53,7 @@ def test_a_twin_is_restored_whatever_the_statistics_were() -> None:
     exhibit = ZOO["resnet"]
     model, data = exhibit.model(0), data_of(exhibit)
     models = [permuted_twin(model, data[0][0], seed=3), model]
-    fused = pf.fuse(models, data[0], alpha=0.3, data=[(5 * data[0][0] + 1,)], features="weights")
+    fused = pf.fuse(models, data[0], alpha=0.3, data=[(5 * data[0][0] + 1,)], features="weights", norm="recalibrate")
     assert error(outputs(fused.model, data), outputs(model, data)) > 0.1
     assert error(outputs(refitted(fused, models, data), data), outputs(model, data)) < TOLERANCE
 

@@ -69,6 +69,8 @@ def check_target(path: StrPath, *, suffixes: Sequence[str] = (), keep: Sequence[
     if suffixes and path.suffix not in suffixes:
         raise CheckpointError(f"{path} cannot be written: its name must end in {allowed}")
     target = destination(path)
+    if target.exists() and any(os.path.samefile(target, other) for other in _files(keep)):
+        raise CheckpointError(f"{path} is an input and would be overwritten; choose another output file")
     if suffixes and target.suffix not in suffixes:
         raise CheckpointError(f"{path} cannot be written: it leads to {target}, whose name must end in {allowed}")
     folder = target.parent
@@ -76,8 +78,6 @@ def check_target(path: StrPath, *, suffixes: Sequence[str] = (), keep: Sequence[
         raise CheckpointError(f"{path} cannot be written: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CheckpointError(f"{path} cannot be written: no permission in {folder}; choose another folder")
-    if target.exists() and any(os.path.samefile(target, other) for other in _files(keep)):
-        raise CheckpointError(f"{path} is an input and would be overwritten; choose another output file")
     return path
 
 
