@@ -66,7 +66,7 @@ def test_outputs_that_are_inputs(folder: Path) -> None:
     fails(run("run", "r.safetensors"), "r.safetensors:5: link.safetensors is an input and would be overwritten")
     Path("r.yaml").write_text(RECIPE.format(small=SMALL, out="to_recipe.safetensors"))
     Path("to_recipe.safetensors").symlink_to("r.yaml")
-    fails(run("run", "r.yaml"), "to_recipe.safetensors cannot be written: it leads to", "r.yaml")
+    fails(run("run", "r.yaml"), "to_recipe.safetensors is an input and would be overwritten")
     assert before == {name: Path(name).read_bytes() for name in before}
 
 
