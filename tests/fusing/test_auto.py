@@ -76,5 +76,6 @@ def test_the_ends_stay_exact(pair):
 
 def test_a_frontier_names_the_method(pair):
     models, x = pair
-    found = pf.frontier(models, x, evaluate=lambda m: float(m(x).sum()), alphas=[0.0], methods=["auto"], data=[x])
-    assert "interpolate" in {p.method for p in found.points}
+    methods = ["auto", "interpolate"]  # with refit, and without
+    found = pf.frontier(models, x, evaluate=lambda m: float(m(x).sum()), alphas=[0.0], methods=methods, data=[x])
+    assert {p.method for p in found.points if p.kind == "fused"} == {"auto (interpolate)", "interpolate"}

@@ -148,4 +148,5 @@ def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed:
     if alpha is not None and budget is not None:
         raise OptionError(f"methods[{name!r}]: alpha and budget exclude each other")
     sizes = (None,) if alpha is not None or budget is not None else alphas if recipe.partial else (0.0,)
-    return MethodConfig(recipe.method if name == "auto" else name, recipe, budget, asked["norm"] == "auto", sizes)
+    label = f"auto ({recipe.method})" if name == "auto" else name
+    return MethodConfig(label, recipe, budget, asked["norm"] == "auto", sizes)
