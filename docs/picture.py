@@ -57,7 +57,7 @@ def dial(ax: Axes) -> None:
     torch.set_num_threads(1)
     studies = [digits.study(digits.specialists(seed), shares=(0.5,)) for seed in SEEDS]
     fused = [[p for p in s.points if p.method == "partial-ot"] for s in studies]
-    ratio = [p.ratio for p in fused[0]]
+    ratio = [p.effective_ratio for p in fused[0]]
     accuracy = [100 * mean(points[k].accuracy for points in fused) for k in range(len(ratio))]
     ax.plot(ratio, accuracy, "o-", color=BOTH, lw=2, ms=7, label="partially fused")
     for p, r, acc in zip(fused[0], ratio, accuracy, strict=True):
@@ -77,7 +77,7 @@ def dial(ax: Axes) -> None:
         arrowprops={"arrowstyle": "-|>", "color": "#b03030"},
     )
     ax.set_ylim(76, 95)
-    ax.set_xlabel("parameters, relative to one network")
+    ax.set_xlabel("parameters as blocks or in a file, relative to one network")
     ax.set_ylabel("accuracy on all digits, %")
     ax.set_title("handwritten digits, mean of 5 pairs, equal shares", fontsize=11, color=INK)
     ax.grid(alpha=0.25)

@@ -21,6 +21,7 @@ from partialfusion.core.machine import available_cores
 from .errors import StudyError
 
 STORED_AS = "stored_as"
+ADDED = "added"
 
 
 class Cell(Protocol):
@@ -31,7 +32,9 @@ class Cell(Protocol):
     the cells of a store, and worker processes can import the class.
 
     Results are found by a hash of class names and field names. A class or a field that has been renamed keeps the name
-    its results are stored under: a class attribute `stored_as`, or `field(metadata={"stored_as": name})`.
+    its results are stored under: a class attribute `stored_as`, or `field(metadata={"stored_as": name})`. A field that
+    was added when there were results already has `field(default=..., metadata={"added": True})`: its default is what
+    those results were computed with, and is not stored.
     """
 
     def run(self) -> dict[str, Any]:
@@ -74,7 +77,12 @@ def config(cell: object) -> dict[str, Any]:
     """
     if not is_dataclass(cell) or isinstance(cell, type):
         raise StudyError(f"{cell!r} is not a cell: a cell is an instance of a frozen dataclass with a method run")
-    return {_name(f): plain(getattr(cell, f.name), f"{kind(cell)}.{f.name}") for f in fields(cell)}
+    values = {f: getattr(cell, f.name) for f in fields(cell)}
+    return {
+        _name(f): plain(value, f"{kind(cell)}.{f.name}")
+        for f, value in values.items()
+        if not (f.metadata.get(ADDED) and value == f.default)
+    }
 
 
 def _name(field: Field[Any]) -> str:

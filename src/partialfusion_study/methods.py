@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 import partialfusion as pf
-from partialfusion.core.literals import Align, Features, Importance, MethodName, NormRule, Site, Solver
+from partialfusion.core.literals import Align, Basis, Features, Importance, MethodName, NormRule, Site, Solver
 
 from .data import DataName, normalised
 from .samples import sample
@@ -27,8 +27,9 @@ class MethodConfig:
         solver: the algorithm of "cluster".
         restarts: the number of restarts of that algorithm.
         by: what the magnitude methods measure importance by.
-        images: the number of unlabelled training images that are passed as data; 0 for none.
-        refit: whether the layers are refitted on these images.
+        images: the number of unlabelled training images, or passages of text, that are passed as data; 0 for none.
+        refit: whether the layers are refitted on them.
+        similarity: as in `fuse`.
     """
 
     stored_as: ClassVar[str] = "Way"  # committed results are hashed under this name
@@ -42,14 +43,20 @@ class MethodConfig:
     by: Importance = "incoming"
     images: int = 0
     refit: bool = False
+    similarity: Basis = field(default="auto", metadata={"added": True})
 
     def options(self, data: DataName, seed: int) -> dict[str, Any]:
-        """Keyword arguments that `fuse` and `prune` share."""
+        """Keyword arguments that `fuse` and `prune` share, for networks of images."""
+        return self.options_with(batches(data, seed, self.images) if self.images else None)
+
+    def options_with(self, data: Iterable[Tensor] | None) -> dict[str, Any]:
+        """Keyword arguments that `fuse` and `prune` share, with these inputs as data."""
         return {
             "method": self._method(),
             "features": self.features,
             "site": self.site,
-            "data": batches(data, seed, self.images) if self.images else None,
+            "similarity": self.similarity,
+            "data": data,
             "refit": self.refit,
             "progress": False,
         }

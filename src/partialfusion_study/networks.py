@@ -1,4 +1,4 @@
-"""The networks of the paper's experiments, and a small transformer of our own."""
+"""The networks of the paper's experiments, and small transformers of our own."""
 
 from __future__ import annotations
 
@@ -87,11 +87,12 @@ class VGG11(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention: (batch × tokens × width) → the same shape."""
+    """Self-attention: (batch × tokens × width) → the same shape; causal: no token sees those after it."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()
         self.head_width = width // heads
+        self.causal = causal
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
@@ -99,7 +100,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (self._by_head(layer(x)) for layer in (self.query, self.key, self.value))
-        y = F.scaled_dot_product_attention(query, key, value)
+        y = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _by_head(self, x: Tensor) -> Tensor:
@@ -110,12 +111,12 @@ class Attention(nn.Module):
 class TransformerBlock(nn.Module):
     """Attention and two linear layers, each behind a layer norm and added to the residual stream."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, *, ratio: int = 2, causal: bool = False) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
+        self.attention = Attention(width, heads, causal=causal)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.mlp = nn.Sequential(nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
@@ -136,3 +137,21 @@ class ViT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.patches(x).flatten(2).transpose(1, 2) + self.positions
         return self.head(self.norm(self.blocks(x)).mean(1))
+
+
+class GPT(nn.Module):
+    """A language model of bytes: (batch × bytes) → the logits of the byte after each (batch × bytes × 256)."""
+
+    def __init__(self, width: int = 128, *, depth: int = 4, heads: int = 4, context: int = 128) -> None:
+        super().__init__()
+        self.bytes = nn.Embedding(256, width)
+        self.positions = nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, ratio=4, causal=True) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 256, bias=False)
+        for embedding in (self.bytes, self.positions):
+            nn.init.normal_(embedding.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        positions = torch.arange(x.shape[1], device=x.device)
+        return self.head(self.norm(self.blocks(self.bytes(x) + self.positions(positions))))

@@ -12,13 +12,15 @@ from partialfusion.core.progress import ProgressCallback
 from partialfusion.errors import DataError
 
 from .cell import Cell
-from .data import cache, load
+from .data import cache, load, text
 from .data.images import TITLES, checksum
 from .data.published import PUBLISHED
 from .experiments import Experiment, Scale
+from .recipes import Recipe
 from .report import Entry, write_chapter, write_index
 from .runner import Summary, run
 from .store import Store
+from .text_recipes import TextRecipe
 
 CELLS = "cells"  # the folder of the results inside the folder of the pages
 
@@ -53,16 +55,19 @@ def run_study(
 
 
 def check_data(experiments: Sequence[Experiment], scale: Scale) -> None:
-    """Refuse what every cell would fail with: no images, or no place for trained networks.
+    """Refuse what every cell would fail with: no images, no text, or no place for trained networks.
 
-    Other images than the published ones are refused too, except for quick results, which mean nothing: results are
-    identified by their configuration alone.
+    Other data than that of the committed results is refused too, except for quick results, which mean nothing: results
+    are identified by their configuration alone.
     """
     cache.make(cache.checkpoints())
-    names = {model.recipe.subset.data for e in experiments for model in e.trainings(scale)}
-    for name in sorted(names):
+    recipes = [model.recipe for e in experiments for model in e.trainings(scale)]
+    for name in sorted({recipe.subset.data for recipe in recipes if isinstance(recipe, Recipe)}):
         if checksum(load(name)) != PUBLISHED[name].sha256 and scale != "quick":
             raise DataError(f"the given data is not the published {TITLES[name]}: only --quick runs on other images")
+    for domain in text.DOMAINS if any(isinstance(recipe, TextRecipe) for recipe in recipes) else ():
+        if not text.is_published(domain) and scale != "quick":
+            raise DataError(f"the text at hand is not {text.TITLES[domain]}: only --quick runs on other text")
 
 
 def missing(experiment: Experiment, scale: Scale, store: Store) -> int:
@@ -89,8 +94,8 @@ def write_pages(
     folder.mkdir(parents=True, exist_ok=True)
     for experiment in experiments:
         finding, chapter = experiment.chapter(scale, store.__getitem__)
-        text = f"{chapter.text}\n\n{_provenance(experiment, scale, store)}"
-        written += write_chapter(replace(chapter, text=text), folder)
+        whole = f"{chapter.text}\n\n{_provenance(experiment, scale, store)}"
+        written += write_chapter(replace(chapter, text=whole), folder)
         entries.append(Entry(chapter.name, chapter.title, chapter.paper_labels, finding))
     written.append(write_index(entries, folder, title="Results", text=f"{INDEX} {SCALES[scale]}{_not_run(lacking)}"))
     return written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from .data import Images, normalised
 from .networks import VGG11, ResNet18, ViT, mlp
 from .recipes import Recipe, TrainingConfig
+from .resuming import Resumable
 from .samples import CLASSES, sample
 
 log = logging.getLogger(__name__)
@@ -35,8 +37,11 @@ def build(recipe: Recipe) -> nn.Module:
         return {"vgg11": VGG11, "resnet18": ResNet18, "vit": ViT}[recipe.network](recipe.width)
 
 
-def train(recipe: Recipe, images: Images) -> nn.Module:
-    """The network of a recipe, trained on the images of its subset."""
+def train(recipe: Recipe, images: Images, resumable: Resumable | None = None) -> nn.Module:
+    """The network of a recipe, trained on the images of its subset.
+
+    A run that was stopped continues from what it stored; where the best epoch is selected, it starts again.
+    """
     best, kept = -1.0, None
 
     def after_epoch(epoch: int, loss: float) -> None:
@@ -48,7 +53,7 @@ def train(recipe: Recipe, images: Images) -> nn.Module:
                 best, kept = found, copy.deepcopy(model.state_dict())
 
     model = build(recipe).to(device())
-    fit(model, images, recipe.training, after_epoch=after_epoch)
+    fit(model, images, recipe.training, after_epoch=after_epoch, resumable=None if recipe.select else resumable)
     if kept is not None:
         model.load_state_dict(kept)
     return model.cpu().eval()
@@ -60,6 +65,7 @@ def fit(
     training: TrainingConfig,
     *,
     after_epoch: Callable[[int, float], None] | None = None,
+    resumable: Resumable | None = None,
 ) -> None:
     """Train a model in place on uint8 images, with cross entropy; it ends in evaluation mode.
 
@@ -68,6 +74,7 @@ def fit(
         images: the training images.
         training: the hyperparameters.
         after_epoch: called with the number of the epoch and its last loss.
+        resumable: where the state is stored between epochs, so that a run that was stopped continues.
     """
     target, layout = next(model.parameters()).device, _training_format(model)
     x, y = normalised(images.images).to(target), images.labels.to(target)
@@ -76,7 +83,21 @@ def fit(
     optimiser = _optimiser(model, training)
     scheduler = _scheduler(optimiser, training, steps)
     generator = torch.Generator().manual_seed(training.order)
-    for epoch in range(training.epochs):
+    parts: dict[str, Any] = {"model": model, "optimiser": optimiser}
+    if scheduler is not None:
+        parts["scheduler"] = scheduler
+    first = 0
+    if resumable is not None and (stored := resumable.load()) is not None:
+        for name, part in parts.items():
+            part.load_state_dict(stored[name])
+        generator.set_state(stored["generator"])
+        first = stored["epoch"]
+
+    def state() -> dict[str, Any]:
+        states = {name: part.state_dict() for name, part in parts.items()}
+        return states | {"generator": generator.get_state(), "epoch": epoch + 1}
+
+    for epoch in range(first, training.epochs):
         model.train()
         loss = torch.zeros(())
         order = torch.randperm(len(x), generator=generator).to(target)
@@ -90,6 +111,8 @@ def fit(
                 scheduler.step()
         if after_epoch is not None:
             after_epoch(epoch, loss.item())
+        if resumable is not None:
+            resumable.save(state)
     model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     model.eval()
 

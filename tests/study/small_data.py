@@ -1,7 +1,8 @@
-"""Data large enough to train tiny networks on: striped images whose class shows, in the published forms."""
+"""Data large enough to train tiny networks on: striped images whose class shows, in the published forms, and text."""
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 
@@ -11,7 +12,7 @@ CLASSES = 10
 
 
 def write_small_data(folder: Path) -> Path:
-    """MNIST as IDX files and CIFAR-10 in its binary version, of a few thousand images."""
+    """MNIST as IDX files and CIFAR-10 in its binary version, of a few thousand images; modules and pages as text."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 1500), ("t10k", 300)):
         images, labels = _images(rng, count, (28, 28))
@@ -24,7 +25,18 @@ def write_small_data(folder: Path) -> Path:
         images, labels = _images(rng, count, (3, 32, 32))
         rows = np.concatenate([labels[:, None], images.reshape(count, -1)], axis=1)
         (batches / name).write_bytes(rows.tobytes())
+    write_small_text(folder)
     return folder
+
+
+def write_small_text(folder: Path) -> None:
+    """A few modules of the standard library in python/, a few pages of this checkout in prose/."""
+    modules = sorted(Path(json.__file__).parent.glob("*.py"))
+    pages = sorted(Path(__file__).parents[2].glob("*.md"))
+    for domain, ending, files in (("python", ".py", modules), ("prose", ".txt", pages)):
+        (folder / domain).mkdir()
+        for path in files:
+            (folder / domain / path.with_suffix(ending).name).write_bytes(path.read_bytes())
 
 
 def _images(rng: np.random.Generator, count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

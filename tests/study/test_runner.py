@@ -90,6 +90,24 @@ def test_renamed_classes_and_fields_keep_their_key() -> None:
     assert kind(Derived(0.4, Inner(3))) == "Derived"
 
 
+@dataclass(frozen=True)
+class Extended:
+    stored_as: ClassVar[str] = "Outer"
+
+    rate: float
+    inner: Inner | Other
+    steps: tuple[int, ...] = (1, 2)
+    basis: str = field(default="usual", metadata={"added": True})
+
+    def run(self) -> dict[str, Any]:
+        return {}
+
+
+def test_an_added_field_keeps_the_key_while_it_has_its_default() -> None:
+    assert key(Extended(0.4, Inner(3))) == key(Extended(0.4, Inner(3), basis="usual")) == key(Outer(0.4, Inner(3)))
+    assert config(Extended(0.4, Inner(3), basis="other")) == config(Outer(0.4, Inner(3))) | {"basis": "other"}
+
+
 def test_the_key_tells_everything_apart() -> None:
     cells = [
         Outer(r, i, s) for r in (1, 1.0, True, -1.0) for i in (Inner(3), Other(3), Inner(4)) for s in ((), (1,), (1, 2))

@@ -16,6 +16,7 @@ from partialfusion_study.cell import key
 from partialfusion_study.data import DataSet, Images, load
 from partialfusion_study.experiments.settings import resnet_pairs, split_resnet_pairs, vgg_pairs
 from partialfusion_study.recipes import Recipe, Subset, TrainingConfig, mlp_recipe, short_recipe, vit_recipe
+from partialfusion_study.resuming import Resumable
 from partialfusion_study.samples import DIGIT, HELD_OUT, evaluation_images, part, sample
 from partialfusion_study.trained import checkpoint, trained
 from partialfusion_study.training import accuracy, augmented, build, fit, train
@@ -106,6 +107,28 @@ def test_every_schedule_runs(schedule):
     assert [epoch for epoch, _ in losses] == [0, 1]
     assert not torch.equal(before, next(model.parameters()))
     assert not model.training
+
+
+def test_training_continues_after_the_last_whole_epoch(monkeypatch, tmp_path):
+    """The order, the augmentation, the schedule and the optimiser go on as if nothing had happened."""
+    monkeypatch.setattr("partialfusion_study.resuming.INTERVAL", 0.0)
+    recipe = Recipe("mlp", 8, Subset("mnist", limit=100), 0, TrainingConfig(0, 3, 32, True, 1e-3, "one-cycle"))
+    images, state = part(recipe.subset), Resumable(tmp_path / "state")
+
+    def stop(epoch, loss):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    whole, stopped = build(recipe), build(recipe)
+    fit(whole, images, recipe.training)
+    with pytest.raises(KeyboardInterrupt):
+        fit(stopped, images, recipe.training, after_epoch=stop, resumable=state)
+    epochs: list[int] = []
+    continued = build(recipe)
+    fit(continued, images, recipe.training, after_epoch=lambda epoch, loss: epochs.append(epoch), resumable=state)
+    assert epochs == [2]
+    for p, q in zip(whole.parameters(), continued.parameters(), strict=True):
+        assert torch.equal(p, q)
 
 
 def test_an_epoch_is_chosen_on_held_out_images(monkeypatch):

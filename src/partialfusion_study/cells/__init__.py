@@ -4,7 +4,8 @@ from .clocks import Clock
 from .finetune import FineTune
 from .pairs import Compared, Counts, Merge, Mixed, Parents, Spend
 from .similarity import Similarity
-from .single import Clusters, Compress, Train
+from .single import Clusters, Compress, Sliced, Train
+from .texts import TextArithmetic, TextMerge, TextParents, TrainText
 
 __all__ = [
     "Clock",
@@ -17,6 +18,11 @@ __all__ = [
     "Mixed",
     "Parents",
     "Similarity",
+    "Sliced",
     "Spend",
+    "TextArithmetic",
+    "TextMerge",
+    "TextParents",
     "Train",
+    "TrainText",
 ]

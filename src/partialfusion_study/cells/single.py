@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import partialfusion as pf
+from partialfusion.core.literals import Keep
 
 from ..methods import MethodConfig, norm_rule
 from ..recipes import Recipe
@@ -54,22 +55,42 @@ class Compress:
         return (self.model,)
 
     def run(self) -> dict[str, Any]:
-        data = self.model.subset.data
-        result = pf.prune(
-            trained(self.model),
-            example(self.model),
-            keep=self.keep,
-            blueprint=blueprint(self.model),
-            seed=self.seed,
-            norm=norm_rule(self.config, blueprint(self.model)),
-            **self.config.options(data, self.seed),
-        )
-        uninterrupted(result, self.config)
+        result = self.pruned(self.keep)
         return {
-            "accuracy": accuracy(result.model, evaluation_images(data, self.tested)),
+            "accuracy": accuracy(result.model, evaluation_images(self.model.subset.data, self.tested)),
             "ratio": round(result.count.effective_ratio, 6),
             "cost": sum(s.cost for s in result.summary().spaces),
         }
+
+    def pruned(self, keep: Keep) -> pf.Fusion:
+        """The network with a fraction of all channels, or with one for each space."""
+        result = pf.prune(
+            trained(self.model),
+            example(self.model),
+            keep=keep,
+            blueprint=blueprint(self.model),
+            seed=self.seed,
+            norm=norm_rule(self.config, blueprint(self.model)),
+            **self.config.options(self.model.subset.data, self.seed),
+        )
+        uninterrupted(result, self.config)
+        return result
+
+
+@dataclass(frozen=True)
+class Sliced(Compress):
+    """As `Compress`, in one space of the network alone.
+
+    Attributes:
+        space: its name.
+    """
+
+    space: str = ""
+
+    def run(self) -> dict[str, Any]:
+        result = self.pruned({self.space: self.keep, "*": 1.0})
+        found = accuracy(result.model, evaluation_images(self.model.subset.data, self.tested))
+        return {"accuracy": found, "ratio": round(result.count.ratio, 6)}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from . import (
     comp_support,
     fixed_layers,
     lambda_comparison,
+    language,
     main_result,
     mix,
     mlp_similarity,
@@ -62,6 +63,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         mix.EXPERIMENT,
         site.EXPERIMENT,
         transformers.EXPERIMENT,
+        language.EXPERIMENT,
     )
 }
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cell import Cell
-from ..cells import Train
-from ..recipes import Recipe
+from ..cells import Train, TrainText
 from ..report import Chapter, Figure, Table
-from .settings import Scale, tested
+from ..text_recipes import TextRecipe
+from ..trained import AnyRecipe
+from .settings import Scale, tested, tested_bytes
 
 Results = Callable[[Cell], dict[str, Any]]  # the stored result of a cell
 Part = Table | Figure
@@ -33,7 +34,7 @@ class Experiment:
         name: the name in `study list`; the paper's label where it has one.
         title: a title for people.
         labels: labels of the paper's tables and figures that it reproduces.
-        data: the data sets: "MNIST", "CIFAR-10" or both.
+        data: the data sets, for people.
         cells: scale → the cells, all independent of each other.
         report: scale and results of those cells → the report.
     """
@@ -45,12 +46,15 @@ class Experiment:
     cells: Callable[[Scale], Sequence[Cell]]
     report: Callable[[Scale, Results], Report]
 
-    def trainings(self, scale: Scale) -> list[Train]:
+    def trainings(self, scale: Scale) -> list[Train | TrainText]:
         """The networks that the cells need, without repetition; they are trained before the cells run."""
-        needed: dict[Recipe, None] = {}
+        needed: dict[AnyRecipe, None] = {}
         for cell in self.cells(scale):
             needed |= dict.fromkeys(getattr(cell, "needs", ()))
-        return [Train(recipe, tested(scale)) for recipe in needed]
+        return [
+            TrainText(recipe, tested_bytes(scale)) if isinstance(recipe, TextRecipe) else Train(recipe, tested(scale))
+            for recipe in needed
+        ]
 
     def chapter(self, scale: Scale, results: Results) -> tuple[str, Chapter]:
         """The finding, and the chapter."""

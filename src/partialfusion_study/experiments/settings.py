@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from ..data.text import DOMAINS
 from ..methods import MethodConfig
 from ..recipes import Pair, Part, Recipe, Subset, TrainingConfig, mlp_recipe, short_recipe, vit_recipe
+from ..text_recipes import TextPair, TextRecipe, gpt_recipe, tuned
 
 Scale = Literal["quick", "usual", "full"]
 """quick: tiny settings that run in seconds; the results mean nothing. usual: MNIST as in the paper, CIFAR-10 with
@@ -36,6 +38,11 @@ def shares(scale: Scale, *, coarse: bool = False) -> tuple[float, ...]:
 def tested(scale: Scale) -> int | None:
     """The number of test images; None for all."""
     return QUICK_TESTED if scale == "quick" else None
+
+
+def tested_bytes(scale: Scale) -> int:
+    """The number of bytes of held-out text that are scored in each domain."""
+    return 320 if scale == "quick" else 51_200
 
 
 def scaled(config: MethodConfig, scale: Scale) -> MethodConfig:
@@ -99,6 +106,22 @@ def split_resnet_pairs(scale: Scale) -> list[Pair]:
     a = short_recipe("resnet18", start=1, order=0, epochs=14, part="even")
     b = short_recipe("resnet18", start=0, order=0, epochs=14, part="odd")
     return [Pair(_small(a, scale), _small(b, scale))]
+
+
+def gpt_pairs(scale: Scale) -> dict[str, TextPair]:
+    """Language models of bytes, one of each domain: trained apart, and tuned from one base; not in the paper."""
+    longer = 10 if scale == "full" else 1
+    base = _tiny(gpt_recipe(("python", "prose"), 2, steps=1600 * longer, batch=16), scale)
+    apart = (_tiny(gpt_recipe((domain,), k, steps=1200 * longer, batch=8), scale) for k, domain in enumerate(DOMAINS))
+    same = (_tiny(tuned(base, domain, steps=400 * longer, batch=8, rate=1e-3), scale) for domain in DOMAINS)
+    return {"trained apart": TextPair(*apart), "tuned from one base": TextPair(*same)}
+
+
+def _tiny(recipe: TextRecipe, scale: Scale) -> TextRecipe:
+    if scale != "quick":
+        return recipe
+    training = replace(recipe.training, steps=4, batch=4)
+    return replace(recipe, width=16, depth=1, heads=2, context=16, training=training)
 
 
 def _full(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ..cell import Cell
-from ..cells import Compared, Compress, Parents
+from ..cells import Compared, Compress, Parents, Sliced
 from ..methods import AVERAGE, IMAGES, OURS, MethodConfig
 from ..recipes import Pair
 from ..report import Figure, Line, Panel, Row, Table, Value
@@ -22,6 +23,24 @@ FUSION = MethodConfig(images=IMAGES)
 FUSIONS = {FUSED: FUSION, REFITTED: replace(FUSION, refit=True)}
 INTERPOLATION = MethodConfig("interpolate", images=IMAGES)
 INTERPOLATIONS = {"interpolated": INTERPOLATION, "interpolated, refitted": replace(INTERPOLATION, refit=True)}
+ROTATIONS = {
+    "directions, fused": replace(FUSION, similarity="rotation"),
+    "directions, refitted": replace(FUSION, similarity="rotation", refit=True),
+    "directions, interpolated": replace(INTERPOLATION, similarity="rotation"),
+    "directions, interpolated, refitted": replace(INTERPOLATION, similarity="rotation", refit=True),
+}
+SIZED = {**FUSIONS, **INTERPOLATIONS, **ROTATIONS}
+STREAM = "patches"
+SLICES = (0.75, 0.5)  # of the residual stream, and very nearly of the parameters
+SLICED = {
+    "channels of the smallest weights deleted": MethodConfig("magnitude", images=IMAGES),
+    "channels clustered": OURS,
+    "channels interpolated": INTERPOLATION,
+    "principal directions, the smallest deleted (SliceGPT's rule)": MethodConfig(
+        "magnitude", by="activation", images=IMAGES, similarity="rotation"
+    ),
+    "principal directions, interpolated": replace(INTERPOLATION, similarity="rotation"),
+}
 PRUNINGS = {"clustered": OURS, "clustered, refitted": replace(OURS, refit=True)}
 KINDS = {  # patterns of the names of the spaces
     "residual stream": ("patches",),
@@ -55,14 +74,21 @@ class Dial:
         """Model A of every pair."""
         return [Compress(pair.a, scaled(config, self.scale), KEEP, tested(self.scale)) for pair in self.pairs]
 
+    def sliced(self, config: MethodConfig, keep: float, refit: bool) -> list[Sliced]:
+        """The residual stream of model A of every pair."""
+        made = replace(scaled(config, self.scale), refit=refit)
+        return [Sliced(pair.a, made, keep, tested(self.scale), space=STREAM) for pair in self.pairs]
+
     def cells(self) -> list[Cell]:
-        groups: list[list[Parents] | list[Compared] | list[Compress]] = [self.parents(), self.averages()]
+        groups: list[Sequence[Cell]] = [self.parents(), self.averages()]
         for config in FUSIONS.values():
             groups += [self.fusions(config, alpha) for alpha in self.sizes]
             groups += [self.fusions(config, 0.0, fixed) for fixed in KINDS.values()]
-        for config in INTERPOLATIONS.values():
+        for config in (*INTERPOLATIONS.values(), *ROTATIONS.values()):
             groups += [self.fusions(config, alpha) for alpha in self.sizes]
         groups += [self.pruned(config) for config in PRUNINGS.values()]
+        for config in SLICED.values():
+            groups += [self.sliced(config, keep, refit) for keep in SLICES for refit in (False, True)]
         return [cell for group in groups for cell in group]
 
     def ensembles(self, results: Results) -> list[float]:
@@ -74,8 +100,7 @@ class Dial:
 
     def sized(self, results: Results) -> Table:
         """All spaces at one alpha."""
-        configs = {**FUSIONS, **INTERPOLATIONS}
-        found = {label: [self.fusions(config, a) for a in self.sizes] for label, config in configs.items()}
+        found = {label: [self.fusions(config, a) for a in self.sizes] for label, config in SIZED.items()}
         rows: list[Row] = [(label, *(_value(results, cells, "accuracy") for cells in found[label])) for label in found]
         rows += [
             (f"{label}: {SIZE}", *(_value(results, cells, "ratio") for cells in found[label]))
@@ -115,10 +140,22 @@ class Dial:
             rows.append((name, _value(results, cells, "accuracy"), _value(results, cells, "ratio")))
         return Table("others", "For comparison: accuracy (%) and size", ("", "accuracy", SIZE), tuple(rows))
 
+    def slices(self, results: Results) -> Table:
+        """One network with a part of its stream."""
+        rows: list[Row] = []
+        for label, config in SLICED.items():
+            both = [[self.sliced(config, keep, refit) for refit in (False, True)] for keep in SLICES]
+            rows.append((label, *(_value(results, cells, "accuracy") for pair in both for cells in pair)))
+        sizes = [fmean(results(c)["ratio"] for c in self.sliced(OURS, keep, False)) for keep in SLICES]
+        heads = [f"{size:.0%} of the parameters{then}" for size in sizes for then in ("", ", refitted")]
+        alone = fmean(results(cell)["a"] for cell in self.parents())
+        title = f"One network with fewer channels in its residual stream: accuracy (%); the whole has {alone:.2f}"
+        return Table("slices", title, ("", *heads), tuple(rows))
+
     def figure(self, results: Results) -> Figure:
+        shown = {**FUSIONS, **INTERPOLATIONS} | {label: c for label, c in ROTATIONS.items() if not c.refit}
         lines = [
-            self._line(results, label, [self.fusions(config, a) for a in self.sizes])
-            for label, config in {**FUSIONS, **INTERPOLATIONS}.items()
+            self._line(results, label, [self.fusions(config, a) for a in self.sizes]) for label, config in shown.items()
         ]
         for kind, fixed in KINDS.items():
             if self._apart(results, FUSION, kind, "ratio") is not None:
@@ -136,7 +173,7 @@ class Dial:
         return Line(label, xs, ys, style="line" if len(groups) > 1 else "points")
 
 
-def _value(results: Results, cells: list[Compared] | list[Compress], what: str) -> Value:
+def _value(results: Results, cells: Sequence[Compared | Compress], what: str) -> Value:
     return Value.of(results(cell)[what] for cell in cells)
 
 
@@ -155,10 +192,18 @@ def report(scale: Scale, results: Results) -> Report:
         f"{setting(scale, made.pairs)} They read patches of 7×7 pixels; their width is that of the residual "
         "stream, their MLPs are twice as wide, and layer norms come before attention and MLPs. Channels are matched by "
         f"activations on {images:,} unlabelled training images, which refit uses as well; interpolation keeps as many "
-        "channels of both networks and reads the others as combinations of them. Shares are equal. "
+        "channels of both networks and reads the others as combinations of them. *Directions* are those of the "
+        "residual stream and of the heads, which are rotated before they are compared "
+        '(`similarity="rotation"`). Shares are equal. '
         "At α = 1 the networks are fused and evaluated as at any other size; nothing is taken from the ensemble."
     )
-    parts = (made.figure(results), made.sized(results), made.by_kind(results), made.baselines(results))
+    parts = (
+        made.figure(results),
+        made.sized(results),
+        made.by_kind(results),
+        made.slices(results),
+        made.baselines(results),
+    )
     return Report(_finding(made, results), text, parts)
 
 
@@ -172,13 +217,29 @@ def _finding(made: Dial, results: Results) -> str:
     read, refitted = (
         fmean(results(c)["accuracy"] for c in made.fusions(config, made.sizes[0])) for config in INTERPOLATIONS.values()
     )
+    turned = [fmean(results(c)["accuracy"] for c in made.fusions(m, made.sizes[0])) for m in ROTATIONS.values()]
+    ahead, steps = _ahead(made, results)
     return (
         f"At the size of one model, fusion reaches {first[FUSED]:.2f} %, and {first[REFITTED]:.2f} % refitted; "
-        f"interpolation {read:.2f} %, and {refitted:.2f} % refitted; the plain average has {average:.2f} % and a "
+        f"interpolation {read:.2f} %, and {refitted:.2f} % refitted; by directions fusion {turned[0]:.2f} %, and "
+        f"{turned[1]:.2f} % refitted, interpolation {turned[2]:.2f} %, and {turned[3]:.2f} % refitted. Directions are "
+        f"not behind channels in {ahead} of {steps} cases below α = 1. The plain average has {average:.2f} % and a "
         f"single network {fmean(made.singles(results)):.2f} %. α = 1 gives "
         f"{last[FUSED]:.2f} %, the ensemble {fmean(made.ensembles(results)):.2f} %; their logits differ by "
         f"{distance:.0e} in relative terms."
     )
+
+
+def _ahead(made: Dial, results: Results) -> tuple[int, int]:
+    """In how many cases directions are level with channels or ahead, and of how many."""
+    pairs = zip((*FUSIONS.values(), *INTERPOLATIONS.values()), ROTATIONS.values(), strict=True)
+    found = [
+        [fmean(results(c)["accuracy"] for c in made.fusions(config, alpha)) for config in both]
+        for both in pairs
+        for alpha in made.sizes
+        if alpha < 1
+    ]
+    return sum(turned >= plain for plain, turned in found), len(found)
 
 
 EXPERIMENT = Experiment("transformers", "Vision transformers (ours)", (), "MNIST", cells, report)
