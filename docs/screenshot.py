@@ -29,11 +29,12 @@ def frontier() -> pf.Frontier:
     half = len(pair.test) // 2
     return pf.frontier(
         [pair.a, pair.b],
-        pair.data_b.images[:2],
+        pair.data_b.images[:64],
         evaluate=[(pair.test.images[:half], pair.test.digits[:half])],
         methods=METHODS,
         mixes=[0.3, 0.5, 0.7],
         data=[torch.cat([pair.data_a.images, pair.data_b.images])[:1000]],
+        latency=True,
     )
 
 

@@ -56,12 +56,12 @@ def test_alpha_one_is_the_ensemble(study: digits.Study, pair: digits.Specialists
         ensemble = study.find("ensemble", share=share)
         hits = (share * a + (1 - share) * b).argmax(1) == pair.test.digits
         assert fused.accuracy == ensemble.accuracy == int(hits.sum()) / len(pair.test)
-        assert fused.parameters == ensemble.parameters - digits.CLASSES  # the output bias is one
+        assert fused.effective == ensemble.effective - digits.CLASSES  # the output bias is one
 
 
 def test_size_grows_with_alpha(study: digits.Study) -> None:
     for share in digits.SHARES:
-        ratios = [study.find("partial-ot", alpha=alpha, share=share).ratio for alpha in digits.ALPHAS]
+        ratios = [study.find("partial-ot", alpha=alpha, share=share).effective_ratio for alpha in digits.ALPHAS]
         assert ratios[0] == 1.0
         assert ratios == sorted(set(ratios))
         assert ratios[-1] == pytest.approx(2.0, abs=1e-3)
@@ -85,7 +85,8 @@ def test_parents_and_fused_networks_are_measured_alone(study: digits.Study, pair
         result = pf.fuse(models, x, alpha=alpha, mix=[share, 1 - share], method=method)
         point = study.find(method, alpha=alpha, share=share)
         assert point.accuracy == digits.tested(result.model)
-        assert (point.parameters, point.ratio) == (result.count.effective, result.count.effective_ratio)
+        assert (point.effective, point.effective_ratio) == (result.count.effective, result.count.effective_ratio)
+        assert (point.dense, point.ratio) == (result.count.dense, result.count.ratio)
 
 
 def test_split(pair: digits.Specialists) -> None:

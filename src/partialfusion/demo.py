@@ -98,16 +98,19 @@ class Point:
         alpha: the isolated fraction of the channels; None for the parents and the ensemble.
         mix: the shares of A and B.
         accuracy: fraction of the test images that are classified correctly.
-        parameters: number of effective parameters, without the zero blocks.
-        ratio: parameters relative to one model.
+        dense: parameters of the module.
+        effective: parameters without the zero blocks, as blocks and files hold them.
+        ratio, effective_ratio: the two relative to one model.
     """
 
     method: str
     alpha: float | None
     mix: tuple[float, float]
     accuracy: float
-    parameters: int
+    dense: int
+    effective: int
     ratio: float
+    effective_ratio: float
 
 
 @dataclass(frozen=True)
@@ -230,19 +233,20 @@ def study(
     if not found.complete:
         raise KeyboardInterrupt
     parents, ensembles, fused = (
-        [_point(p) for p in found.points if p.kind == kind] for kind in ("parent", "ensemble", "fused")
+        [_point(p, found.points[1]) for p in found.points if p.kind == kind] for kind in ("parent", "ensemble", "fused")
     )
     points = (*parents, *fused, *ensembles)
     return Study(pair.seed, pair.digit, len(pair.data_a), len(pair.data_b), len(pair.test), points, found)
 
 
-def _point(measured: FrontierPoint) -> Point:
-    if measured.score is None or measured.parameters is None or measured.ratio is None:
+def _point(measured: FrontierPoint, single: FrontierPoint) -> Point:
+    """A point of the frontier, relative to one of the models."""
+    dense, effective, one = measured.dense, measured.effective, single.dense
+    if measured.score is None or dense is None or effective is None or one is None:
         raise FusionError(f"{measured.method} at alpha {measured.alpha} could not be measured: {measured.error}")
     share_a, share_b = measured.mix
-    return Point(
-        measured.method, measured.alpha, (share_a, share_b), measured.score, measured.parameters, measured.ratio
-    )
+    sizes = dense, effective, dense / one, effective / one
+    return Point(measured.method, measured.alpha, (share_a, share_b), measured.score, *sizes)
 
 
 def tested(model: nn.Module) -> float:

@@ -16,6 +16,7 @@ from calls import LARGE, MODULE, SMALL, fails, run, same_state
 
 import partialfusion as pf
 from partialfusion.cli.parse import example_inputs
+from partialfusion.core import progress
 from partialfusion.fusing.pipeline import Pipeline, Reduced
 from partialfusion.io.checkpoints import load_model, load_state
 
@@ -94,6 +95,20 @@ def test_equals_the_library(labelled: Labelled) -> None:
     assert Path("p.html").read_text().count("data-point=") == len(expected.points)
 
 
+def test_budgets_and_latency(folder: Path) -> None:
+    options = ("--budget", "1.2", "--budget", "params=1.4,flops=1.9", "--latency", "--out", "t.json")
+    result = run(*SCORED, *options, "--json")
+    assert result.exit_code == 0, result.stderr
+    expected = pf.frontier(
+        models(), example_inputs(["2,6"], 0), evaluate=score, budgets=[1.2, pf.Budget(params=1.4, flops=1.9)]
+    )
+    points = json.loads(result.stdout)["points"]
+    assert [p["budget"] for p in points[3:]] == ["1.2", "params 1.4, flops 1.9"]
+    assert [(p["dense"], p["score"]) for p in points] == [(p.dense, p.score) for p in expected.points]
+    assert all(p["latency_dense"] > 0 for p in points)
+    fails(run(*SCORED, "--budget", "size=2", "--out", "t.json"), "'size' cannot be bounded")
+
+
 def test_table_title_and_function(folder: Path) -> None:
     result = run(*SCORED, "--alphas", "0,1", "--metric", "flatness", "--title", "Mine & yours", "--out", "p.html")
     assert result.exit_code == 0, result.stderr
@@ -101,7 +116,7 @@ def test_table_title_and_function(folder: Path) -> None:
     text, message = result.stdout.rsplit("\n\n", 1)
     assert message == "wrote p.html\n"
     found = [line.split("  ")[0] for line in text.splitlines()[2:]]
-    assert found == [p.method for p in expected.points]
+    assert found[: len(expected.points)] == [p.method for p in expected.points]
     assert all(f"{p.score:.4f}" in text for p in expected.points)
     assert "flatness" in text
     assert re.search(r"<title>Mine &amp; yours</title>", Path("p.html").read_text())
@@ -205,7 +220,7 @@ def test_labels_are_found_by_name_or_come_last(labelled: Labelled, form: str) ->
         else:
             safetensors.torch.save_file(content, "l.safetensors")
         batches = load_labelled(f"l.{form}", 16, like=x)
-        assert [len(labels) for _, labels in batches] == [14, 13, 13]
+        assert [len(labels) for _, labels in batches] == [16, 16, 8]
         assert torch.equal(torch.cat([a for a, _ in batches]), x)
         assert torch.equal(torch.cat([b for _, b in batches]), y)
         assert batches[0][0].dtype == torch.float32
@@ -295,6 +310,15 @@ def test_an_automatic_mix_equals_the_library_s(labelled: Labelled) -> None:
     result = run("run", "r.yaml")
     assert result.exit_code == 0, result.stderr
     assert Path("g.safetensors").read_bytes() == Path("f.safetensors").read_bytes()
+
+
+def test_progress_is_told_where_there_is_no_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    auto = ("--mix", "auto", "--evaluate", f"{MODULE}:score")
+    result = run(*FUSE, *auto, "--json")
+    assert re.search(r"^mix 0.3 : 0.7 \(\d+ % done\)$", result.stderr, re.MULTILINE)
+    assert json.loads(result.stdout)["mixing"]
+    assert run(*FUSE, *auto, "--quiet").stderr == ""
 
 
 def test_an_automatic_mix_by_a_function(folder: Path) -> None:

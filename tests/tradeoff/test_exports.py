@@ -52,8 +52,15 @@ def test_what_cannot_be_written_is_one_error(two: pf.Frontier, tmp_path: Path) -
 def test_the_table_names_every_network(two: pf.Frontier) -> None:
     lines = str(two).splitlines()
     assert lines[0].split()[:4] == ["network", "alpha", "mix", "accuracy"]
-    assert len(lines) == 2 + len(two.points) + len(two.failed)
+    assert len(lines) == 2 + len(two.points) + 2 + len(two.failed)
+    assert lines[2 + len(two.points)].startswith("accuracy on 12 samples; ratio: relative to model B")
     assert sum(line.endswith("*") for line in lines) == len(two.pareto())
+    fused = next(p for p in two.points if p.kind == "fused" and p.alpha == 0.4)
+    (line,) = [line for line in lines if f"{fused.method} " in line and "0.4  0.25 : 0.75" in line]
+    single = two.points[1].dense
+    for size in (fused.dense, fused.effective):
+        assert f"{size:,}" in line
+        assert f"{size / single:.2f}" in line, "both sizes, and both relative to one model"
     assert repr(two) == str(two)
 
 
@@ -82,7 +89,7 @@ def test_notebooks_show_the_table(two: pf.Frontier) -> None:
     found.feed(two._repr_html_())
     assert len(found.rows) == 1 + len(two.points)
     assert [row[0] for row in found.rows[1:]] == [p.method for p in two.points]
-    assert {len(row) for row in found.rows} == {7}
+    assert {len(row) for row in found.rows} == {9}
 
 
 def test_nothing_in_the_data_ends_the_script(two: pf.Frontier) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import partialfusion as pf
 from partialfusion.core.inputs import Signature
 from partialfusion.fusing import pipeline
+from partialfusion.fusing.budget import Stopwatch, latency
 from partialfusion.fusing.scoring import Scorer
 from partialfusion.tradeoff import measure
 from zoo import ZOO, identical, snapshot
@@ -107,9 +108,73 @@ def test_the_size_is_that_of_the_module_or_of_its_blocks(models: list[nn.Module]
         assert found.to_dict()["size"] == found.size
     assert dense.points[-1].effective == dense.points[-1].dense, "refitting fills the zero blocks of a module"
     assert effective.points[-1].effective < effective.points[-1].dense
-    assert "effective parameters" in str(effective)
+    assert "by parameters as blocks" in str(effective)
     with pytest.raises(pf.OptionError, match="size='blocks' is not known"):
         pf.frontier(models[:2], x, size="blocks", **options)
+
+
+def test_budgets_are_what_fuse_makes_of_them(models: list[nn.Module], x: Tensor, labelled: Batches) -> None:
+    ways = {"average": {"method": "average"}, "partial-ot": {}, "small": {"method": "cluster", "alpha": 0.0}}
+    bounds = (1.2, pf.Budget(params=1.3), 1.2)
+    found = pf.frontier(models[:2], x, evaluate=labelled, methods=ways, budgets=bounds, progress=False)
+    fused = [p for p in found.points if p.kind == "fused"]
+    assert [(p.method, p.alpha, p.budget) for p in fused] == [
+        ("average", 0.0, None),
+        ("partial-ot", None, "1.2"),
+        ("partial-ot", None, "params 1.3"),
+        ("small", 0.0, None),
+    ]
+    for point, budget in zip(fused[1:3], bounds, strict=False):
+        expected = pf.fuse(models[:2], x, budget=budget)
+        assert (point.dense, point.effective) == (expected.count.dense, expected.count.effective)
+        assert point.score == accuracy(expected.model, labelled)
+    assert "budget" in found.table().splitlines()[0]
+    assert [row["budget"] for row in found.rows()][-3:-1] == ["1.2", "params 1.3"]
+    both = pf.frontier(models[:2], x, evaluate=labelled, alphas=(0.5,), budgets=[1.3], progress=False)
+    assert [(p.alpha, p.budget) for p in both.points[3:]] == [(0.5, None), (None, "1.3")]
+    for bad in (1.2, "1.2", ()):
+        with pytest.raises(pf.OptionError, match="budgets="):
+            pf.frontier(models[:2], x, evaluate=labelled, budgets=bad)
+
+
+def test_operations_are_those_of_the_module(two: pf.Frontier, models: list[nn.Module], x: Tensor) -> None:
+    weights = [p for p in models[1].parameters() if p.dim() == 2]
+    single = 2 * len(x) * sum(p.numel() for p in weights)
+    parent, ensemble = two.points[1], next(p for p in two.points if p.kind == "ensemble")
+    assert (parent.flops, ensemble.flops) == (single, 2 * single)
+    fused = pf.fuse(models[:2], x, alpha=0.4).model
+    point = next(p for p in two.points if p.method == "partial-ot" and p.alpha == 0.4)
+    assert point.flops == 2 * len(x) * sum(p.numel() for p in fused.parameters() if p.dim() == 2)
+    assert (two.samples, two.to_dict()["samples"]) == (12, 12)
+    assert {p.latency for p in two.points} == {None}
+
+
+def test_latency_is_measured_where_it_is_asked_for(
+    models: list[nn.Module], x: Tensor, labelled: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each size, as it is and as blocks; parents and ensembles have one form."""
+    timed: list[list[str]] = []
+    original = Stopwatch.ratios
+
+    def ratios(self: Stopwatch, others: Any) -> dict[str, float]:
+        timed.append(list(others))
+        return original(self, others)
+
+    monkeypatch.setattr(Stopwatch, "ratios", ratios)
+    monkeypatch.setattr(latency, "SECONDS", 0.0)
+    monkeypatch.setattr(latency, "FEWEST", 3)
+    options = {"evaluate": labelled, "alphas": (0, 0.5), "mixes": (0.3, 0.5), "latency": True, "progress": False}
+    found = pf.frontier(models[:2], x, **options)
+    assert timed[:3] == [["other"], ["other"], ["dense"]], "one parent, the ensemble, and what has no zero blocks"
+    assert len(timed) == 4
+    assert set(timed[3]) - {"auto"} == {"dense", "blocks"}
+    assert found.points[1].latency == {"dense": 1.0, "blocks": 1.0, "auto": 1.0}
+    assert all(min(p.latency.values()) > 0 for p in found.points)
+    first, second = (p.latency for p in found.points if p.alpha == 0.5)
+    assert first == second, "the mix makes no difference"
+    row = found.rows()[-1]
+    assert [row[f"latency_{form}"] for form in ("dense", "blocks", "auto")] == [*found.points[-1].latency.values()]
+    assert "latency  blocks  auto" in found.table().splitlines()[0]
 
 
 def test_the_sources_stay_and_the_blueprint_is_traced_once(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Tab
 from PIL import Image
+from torch import Tensor, nn
 
 import partialfusion as pf
 
@@ -79,7 +82,8 @@ def test_pointing_at_a_network_tells_what_it_is(desktop: Tab, two: pf.Frontier) 
     assert desktop.run("document.querySelector('.tip')") is None
     desktop.run(f"document.querySelector('{mark(number)}').dispatchEvent(new PointerEvent('pointerenter'))")
     text = desktop.run("document.querySelector('.tip').innerText")
-    for part in ("partial-ot", "alpha 0.4", "mix 0.25 : 0.75", f"{100 * point.score:.2f} %", f"{point.parameters:,}"):
+    sizes = f"{point.dense:,}", f"{point.effective:,}"
+    for part in ("partial-ot", "alpha 0.4", "mix 0.25 : 0.75", f"{100 * point.score:.2f} %", *sizes):
         assert part in text
     desktop.run(f"document.querySelector('{mark(number)}').dispatchEvent(new PointerEvent('pointerleave'))")
     assert desktop.run("document.querySelector('.tip').hidden") is True
@@ -148,7 +152,7 @@ def test_toggles_take_networks_away_and_bring_them_back(desktop: Tab) -> None:
 
 
 def slide(tab: Tab, control: str, value: Any) -> None:
-    event = "change" if control in ("method", "mix-select", "space") else "input"
+    event = "change" if control in ("method", "mix-select", "space", "axis") else "input"
     tab.run(
         f"(() => {{ const c = document.getElementById('{control}'); c.value = {json.dumps(value)}; "
         f"c.dispatchEvent(new Event('{event}', {{bubbles: true}})); }})()"
@@ -282,3 +286,131 @@ def test_text_and_colours_stand_out(tab: Tab, page: Path, scheme: str) -> None:
         assert contrast(ink, ground) >= 4.5, (ink, ground)
     for ink in ("accent", "front", "fused", "rest", *(f"m{k}" for k in range(8)), *(f"s{k}" for k in range(6))):
         assert contrast(ink, "card") >= 3, ink
+
+
+def with_scores(frontier: pf.Frontier, *scores: float) -> pf.Frontier:
+    """A frontier whose first networks have other scores, and the others the last of these."""
+    given = [*scores, *[scores[-1]] * (len(frontier.points) - len(scores))]
+    points = [p if p.score is None else replace(p, score=s) for p, s in zip(frontier.points, given, strict=True)]
+    return replace(frontier, points=tuple(points))
+
+
+def shown(tab: Tab, frontier: pf.Frontier, folder: Path) -> Tab:
+    tab.show(*SIZES["desktop"])
+    tab.open(frontier.save_html(folder / "page.html"))
+    assert tab.complaints == []
+    return tab
+
+
+def texts(tab: Tab, selector: str) -> list[str]:
+    return tab.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+
+
+def test_ticks_are_not_rounded(tab: Tab, two: pf.Frontier, tmp_path: Path) -> None:
+    shown(tab, with_scores(two, 0.85, 0.92, 0.955, 0.93, 0.94, 0.985), tmp_path)
+    ticks = tab.run(
+        "[...document.querySelectorAll('.axis[text-anchor=end]')].map((t) => [t.textContent, +t.getAttribute('y')])"
+        ".filter(([text]) => text.endsWith('%'))"
+    )
+    values = [float(text.removesuffix(" %")) for text, _ in ticks]
+    assert len(values) > 3
+    slopes = [(b - a) / (y - x) for a, b, (_, x), (_, y) in zip(values, values[1:], ticks, ticks[1:], strict=False)]
+    assert max(slopes) - min(slopes) < 1e-6 * abs(slopes[0]), "labels are as far apart as their lines"
+    assert any(value % 1 for value in values), "the step is not a whole number here"
+
+
+def test_it_opens_on_a_network_that_shows_something(tab: Tab, two: pf.Frontier, tmp_path: Path) -> None:
+    """Not on the one with everything apart, though that is the best; on the smallest of those near the best."""
+    scores = [0.5 + 0.3 * (p.alpha or 0.0) + 0.01 * (p.method == "partial-ot") for p in two.points]
+    shown(tab, with_scores(two, *scores), tmp_path)
+    point = two.points[chosen(tab)]
+    assert (point.method, point.alpha) == ("partial-ot", 0.4)
+    assert "Nothing was matched" not in tab.run("document.getElementById('histograms').innerText")
+    assert texts(tab, ".histogram")
+
+
+def test_scores_below_the_scale_are_told(tab: Tab, two: pf.Frontier, tmp_path: Path) -> None:
+    number = number_of(two, "average", 0.0, (0.5, 0.5))
+    scores = [0.9 + 0.001 * k for k in range(len(two.points))]
+    scores[number] = 0.123
+    shown(tab, with_scores(two, *scores), tmp_path)
+    assert texts(tab, ".off-scale") == ["12.3 %"]
+    scores[number + 1] = 0.2
+    shown(tab, with_scores(two, *scores), tmp_path)
+    assert texts(tab, ".off-scale") == ["12.3 to 20.0 %"]
+    tab.click('.toggle[data-group="zoom"]')
+    assert texts(tab, ".off-scale") == []
+
+
+def test_the_lead_says_how_much_was_measured(desktop: Tab, tab: Tab, page_of_three: Path) -> None:
+    (lead,) = texts(desktop, ".lead")
+    assert "21 networks fused from one pair of networks, model A and model B; accuracy on 12 samples" in lead
+    assert "standard error" in lead
+    tab.open(page_of_three)
+    (lead,) = texts(tab, ".lead")
+    assert "one set of 3 networks, model A, model B and model C: quiet against size" in lead
+
+
+def test_methods_have_colours_of_their_own(tab: Tab, page: Path) -> None:
+    for scheme in ("light", "dark"):
+        tab.show(*SIZES["desktop"], scheme)
+        tab.open(page)
+
+        def colour(name: str) -> str:
+            return tab.run(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}')").strip()
+
+        methods = {colour(f"m{k}") for k in range(8)}
+        others = {colour(name) for name in ("fused", "rest", "ink", *(f"s{k}" for k in range(6)))}
+        assert len(methods) == 8
+        assert not methods & others
+
+
+def test_the_size_can_be_another(tab: Tab, two: pf.Frontier, tmp_path: Path) -> None:
+    """Parameters, those of blocks, operations and times; networks stand where their size says."""
+    points = [
+        replace(p, latency=None if p.error else {"dense": 1.5 + k / 10, "blocks": 3.0 - k / 20, "auto": 1.0})
+        for k, p in enumerate(two.points)
+    ]
+    shown(tab, replace(two, points=tuple(points)), tmp_path)
+    axes = tab.run("[...document.getElementById('axis').options].map((o) => o.value)")
+    assert axes == ["dense", "effective", "flops", "latency-dense", "latency-blocks", "latency-auto"]
+    places = (
+        "[...document.querySelectorAll('.mark')].map((m) => "
+        "[+m.dataset.number, +m.getAttribute('transform').slice(10).split(',')[0]])"
+    )
+    values = {
+        "effective": lambda p: p.effective,
+        "flops": lambda p: p.flops,
+        "latency-dense": lambda p: p.latency["dense"],
+        "latency-blocks": lambda p: p.latency["blocks"],
+    }
+    for axis, value in values.items():
+        slide(tab, "axis", axis)
+        found = sorted((x, number) for number, x in tab.run(places))
+        assert len(found) == len([p for p in points if p.error is None])
+        for (left, one), (right, other) in itertools.pairwise(found):
+            assert right - left < 1e-6 or value(points[one]) < value(points[other])
+        front = tab.run("document.querySelectorAll('.front-line').length")
+        assert front == 1
+    readout = tab.run("document.getElementById('readout').innerText")
+    point = points[chosen(tab)]
+    assert " / ".join(f"{point.latency[form]:.2f}×" for form in ("dense", "blocks", "auto")) in readout
+    assert tab.complaints == []
+
+
+def test_budgets_have_their_place_on_the_slider(
+    tab: Tab, models: list[nn.Module], x: Tensor, labelled: list[tuple[Tensor, Tensor]], tmp_path: Path
+) -> None:
+    found = pf.frontier(models[:2], x, evaluate=labelled, alphas=(0, 1), budgets=(1.2, pf.Budget(flops=1.6)))
+    shown(tab, found, tmp_path)
+    told = []
+    for at in range(4):
+        slide(tab, "alpha", at)
+        told.append(tab.run("document.getElementById('alpha-out').value"))
+        assert stepped(found.points[chosen(tab)]) == told[-1]
+    assert sorted(told) == ["0", "1", "budget 1.2", "budget flops 1.6"]
+    assert tab.run("document.getElementById('alpha-name').textContent") == "Alpha or budget"
+
+
+def stepped(point: pf.Point) -> str:
+    return f"{point.alpha:g}" if point.budget is None else f"budget {point.budget}"

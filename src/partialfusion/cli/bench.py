@@ -1,4 +1,4 @@
-"""`partialfusion bench`: how fast a fusion of the user's model is."""
+"""`partialfusion bench`: how fast a fusion of the user's models is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import typer
 
 from ..errors import OptionError
 from . import options as opt
-from .parse import example_inputs, parse_fractions, parse_output
+from .jobs import Job, Model, fuse_options, run_job
+from .parse import example_inputs, factory_per_model, parse_budget, parse_output
 from .root import app, examples
 from .terminal import guarded, print_json, working
 
@@ -20,21 +21,43 @@ from .terminal import guarded, print_json, working
 @app.command(
     epilog=examples(
         "bench torchvision:resnet18 --input 16,3,64,64 --alpha 0.5",
+        "bench nets:resnet a.pt b.pt --input 64,3,32,32 --budget 1.3 --data images.npy",
         "bench nets:resnet fused.safetensors --input 64,3,32,32 --threads 1 --json",
     )
 )
 @guarded
 def bench(
+    ctx: typer.Context,
     factory: opt.Factory,
     inputs: opt.Inputs,
-    fused: Annotated[
-        Path | None,
+    files: Annotated[
+        list[Path] | None,
         typer.Argument(
-            metavar="FUSED", help="A file written by fuse or prune. Default: fuse two newly initialised models."
+            metavar="[FUSED|CHECKPOINT…]",
+            help="A file written by fuse or prune, or two or more checkpoints to fuse. Default: fuse two newly "
+            "initialised models; times depend on shapes, not on weights.",
         ),
     ] = None,
     output: opt.Output = None,
+    factories: opt.Factories = None,
     alpha: opt.Alpha = None,
+    budget: opt.Budget = None,
+    mix: opt.Mix = None,
+    evaluate: opt.MaybeEvaluate = None,
+    method: opt.FuseMethod = "partial-ot",
+    features: opt.Features = "auto",
+    site: opt.Site = "auto",
+    similarity: opt.Similarity = "auto",
+    align: opt.Align = "fixed-point",
+    data: opt.Data = None,
+    batch: opt.Batch = 64,
+    norm: opt.Norm = "auto",
+    refit: opt.Refit = None,
+    ridge: opt.Ridge = None,
+    zeros: opt.Zeros = "auto",
+    convention: opt.Convention = "value",
+    check: opt.Check = True,
+    allow_shortfall: opt.AllowShortfall = False,
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure, in seconds.")] = 10.0,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of PyTorch threads. Default: PyTorch's choice.")
@@ -44,31 +67,39 @@ def bench(
 ) -> None:
     """Time one model, the ensemble and their fusion, dense and as blocks, in one run on this machine.
 
-    Times depend on shapes, not on weights: no checkpoints are needed.
+    Models and options are those of fuse. Nothing is written.
     """
-    alphas = parse_fractions("--alpha", alpha)
-    if fused is not None and alphas is not None:
-        raise OptionError(
-            f"--alpha is for newly initialised models, but {fused} has its own widths: leave one of them out"
-        )
+    given = files or []
+    stored = given[0] if len(given) == 1 else None
+    if stored is not None:
+        _check_alone(ctx, stored)
+    specs = factory_per_model(factory, factories or [], max(2, len(given)))
+    checkpoints: list[Path | None] = [*given] or [None] * len(specs)
+    job = Job(
+        models=tuple(Model(f, path) for f, path in zip(specs, checkpoints, strict=False)),
+        inputs=tuple(inputs),
+        options=fuse_options(ctx.params) | ({} if given else {"align": "greedy"}),  # new models have nothing alike
+        data=data,
+        batch=batch,
+        budget=parse_budget(budget),
+        evaluate=evaluate,
+        seed=seed,
+    )
     with working() as report:
         report("starting PyTorch", 0.0)
-        from .. import api
         from ..blocks.candidates import Fused
         from ..blocks.compare import compare
         from ..io.factories import build
         from ..io.stored import open_stored
 
         tensors = example_inputs(inputs, seed)
-        entry = parse_output(output)
         result: Fused
-        if fused is None:
-            models = [build(factory, seed=seed + k) for k in range(2)]
-            report("fusing", 0.0)
-            result = api.fuse(models, tensors, output=entry, alpha=alphas, align="greedy", seed=seed, progress=report)
-        else:
-            result = open_stored(fused, build(factory, seed=seed), tensors, output=entry)
+        if stored is not None:
+            result = open_stored(stored, build(factory, seed=seed), tensors, output=parse_output(output))
             models = [build(factory, seed=seed + k) for k in range(result.plan.models)]
+        else:
+            result = run_job(job, report)
+            models = list(result.sources)
         report(f"timing for {seconds:g} s", 0.0)
         with _threads(threads):
             found = compare(models, result, tensors, seconds=seconds)
@@ -76,6 +107,20 @@ def bench(
         print_json(asdict(found))
     else:
         typer.echo(str(found))
+
+
+OWN = ("factory", "inputs", "files", "output", "seconds", "threads", "seed", "as_json")  # options for a stored file
+
+
+def _check_alone(ctx: typer.Context, stored: Path) -> None:
+    """A file that fuse or prune wrote has its own widths, which no option of fuse changes."""
+    for name in ctx.params:
+        source = ctx.get_parameter_source(name)
+        if name not in OWN and source is not None and source.name == "COMMANDLINE":
+            raise OptionError(
+                f"--{name.replace('_', '-')} is for models to fuse, but {stored} is fused already: leave one of them "
+                "out, or give two or more checkpoints"
+            )
 
 
 @contextmanager

@@ -84,8 +84,10 @@ def _print_study(study: Study, saved: Path | None, page: Path | None) -> None:
     console.print("\nOne network made of both, with A and B mixed in three ways:")
     console.print(_study_table(study))
     console.print(
-        "ratio: parameters relative to one parent. alpha: the fraction of the channels\n"
-        "that stay isolated, from 0 (the size of one parent) to 1 (the exact ensemble).\n"
+        "ratio: parameters relative to one parent. as blocks: without the zero blocks\n"
+        "between A and B, as pf.to_blocks and pf.save hold them. alpha: the fraction of\n"
+        "the channels that stay isolated, from 0 (as wide as one parent) to 1 (the exact\n"
+        "ensemble).\n"
         "The plain average does without alignment: it averages channel i of A with\n"
         "channel i of B, whatever they stand for.\n"
     )
@@ -128,6 +130,8 @@ def _study_table(study: Study) -> Table:
     table.add_column("network", no_wrap=True)
     table.add_column("parameters", justify="right")
     table.add_column("ratio", justify="right")
+    table.add_column("as blocks", justify="right")
+    table.add_column("ratio", justify="right")
     shares = list(dict.fromkeys(p.mix[0] for p in study.points if p.method == "ensemble"))
     for share in shares:
         table.add_column(f"{share:.1f} : {1 - share:.1f}", justify="right")
@@ -138,7 +142,9 @@ def _study_table(study: Study) -> Table:
     for label, method, alpha in rows:
         points = [study.find(method, alpha=alpha, share=share) for share in shares]
         cells = [f"{p.accuracy:.1%}" for p in points]
-        table.add_row(label, f"{points[0].parameters:,}", f"{points[0].ratio:.2f}", *cells)
+        first = points[0]
+        sizes = f"{first.dense:,}", f"{first.ratio:.2f}", f"{first.effective:,}", f"{first.effective_ratio:.2f}"
+        table.add_row(label, *sizes, *cells)
         if method == "average":
             table.add_section()
     return table

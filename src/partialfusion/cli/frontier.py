@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import OptionError
 from . import options as opt
 from .data import input_files, load_data, load_evaluate
-from .parse import example_inputs, factory_per_model, parse_names, parse_numbers, parse_output, parse_refit
+from .parse import (
+    factory_per_model,
+    inputs_or_none,
+    parse_budget,
+    parse_names,
+    parse_numbers,
+    parse_output,
+    parse_refit,
+    parse_shares,
+)
 from .root import app, examples
 from .terminal import guarded, interrupted, print_json, working
 
@@ -34,7 +43,6 @@ TITLE = "Fusion frontier"
 def frontier(
     factory: opt.Factory,
     checkpoints: opt.Checkpoints,
-    inputs: opt.Inputs,
     evaluate: opt.Evaluate,
     out: Annotated[
         list[Path],
@@ -45,17 +53,28 @@ def frontier(
             help="File to write: a page (.html) or a table (.csv, .json). Repeat for several.",
         ),
     ],
+    inputs: opt.InputsOrData = None,
     factories: opt.Factories = None,
     output: opt.Output = None,
     alphas: Annotated[
         str | None,
         typer.Option(metavar="A,B,…", help="Isolated fractions to measure, 0 to 1. Default: 0,0.2,0.4,0.6,0.8,1."),
     ] = None,
+    budgets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--budget",
+            metavar="NUMBER|NAME=NUMBER,…",
+            help="A size to measure, as for fuse. Repeat for several; without --alphas these are all.",
+        ),
+    ] = None,
     methods: Annotated[str, typer.Option(metavar="A,B,…", help="Methods to measure, as for fuse.")] = "partial-ot",
     mixes: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="A,B,…", help="Shares of the models, summing to one. Repeat for several mixes. Default: equal."
+            metavar="A,B,…",
+            help="Shares of the models, summing to one; of two models the share of the first is enough. Repeat for "
+            "several mixes. Default: equal.",
         ),
     ] = None,
     size: Annotated[
@@ -66,8 +85,12 @@ def frontier(
             "blocks and files hold them.",
         ),
     ] = "dense",
+    latency: Annotated[
+        bool, typer.Option("--latency", help="Also time every network on the example inputs, dense and as blocks.")
+    ] = False,
     features: opt.Features = "auto",
     site: opt.Site = "auto",
+    similarity: opt.Similarity = "auto",
     align: opt.Align = "fixed-point",
     data: opt.Data = None,
     batch: opt.Batch = 64,
@@ -93,13 +116,15 @@ def frontier(
 
     Prints a table and writes it as a page that opens offline. After Ctrl-C the networks measured so far are written.
     """
-    sizes = parse_numbers("--alphas", alphas)
-    options = {
+    options: dict[str, Any] = {
+        "alphas": parse_numbers("--alphas", alphas),
         "methods": parse_names("--methods", methods),
-        "mixes": None if mixes is None else [_mix(mix) for mix in mixes],
+        "mixes": None if mixes is None else [parse_shares("--mixes", mix) for mix in mixes],
         "size": size,
+        "latency": latency,
         "features": features,
         "site": site,
+        "similarity": similarity,
         "align": align,
         "norm": norm,
         "refit": parse_refit(refit, ridge),
@@ -111,20 +136,23 @@ def frontier(
         "check": check,
         "allow_shortfall": allow_shortfall,
         "seed": seed,
-    } | ({} if sizes is None else {"alphas": sizes})
+    }
+    bounds = None if budgets is None else [parse_budget(budget) or {} for budget in budgets]
     specs = factory_per_model(factory, factories or [], len(checkpoints))
     with working(not quiet) as report:
         report("starting PyTorch", 0.0)
+        from ..fusing.budget import Budget
         from ..io.checkpoints import load_model
         from ..tradeoff import frontier as measured
 
+        options["budgets"] = None if bounds is None else [Budget(**bound) for bound in bounds]
         check_outputs(out, keep=[*checkpoints, *input_files(specs, data, evaluate)])
-        tensors = example_inputs(inputs, seed)
+        tensors = inputs_or_none(inputs or (), data, seed)
         batches = load_data(data, batch, tensors)
         score = load_evaluate(evaluate, batch, tensors)
         report("loading", 0.0)
         models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, checkpoints, strict=True)]
-        found = measured(models, tensors, evaluate=score, data=batches, progress=report, **options)  # type: ignore[arg-type]
+        found = measured(models, tensors, evaluate=score, data=batches, progress=report, **options)
         _check_fused(found)
         for path in out:
             write(found, path, title)
@@ -158,12 +186,6 @@ def write(found: Frontier, path: Path, title: str = TITLE) -> None:
         found.to_csv(path)
     else:
         found.to_json(path)
-
-
-def _mix(text: str) -> list[float] | float:
-    """The shares; a single number is the share of the first of two models."""
-    shares = parse_numbers("--mixes", text) or []
-    return shares[0] if len(shares) == 1 else shares
 
 
 def _show(found: Frontier, out: list[Path], *, as_json: bool, quiet: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
@@ -20,6 +21,8 @@ def interleaved_times(
     device: torch.device | None = None,
 ) -> Times:
     """Call functions one after the other, round after round, after one call of each to warm up.
+
+    Every round has another order, for what ran before a call leaves its traces in the caches.
 
     Args:
         functions: name → function to time.
@@ -40,10 +43,12 @@ def interleaved_times(
     for function in functions.values():
         function()
     synchronise()
+    order, shuffle = list(functions.items()), random.Random(0).shuffle
     begin, rounds = time.perf_counter(), 0
     while rounds < fewest or (rounds < most and time.perf_counter() - begin < seconds):
         rounds += 1
-        for name, function in functions.items():
+        shuffle(order)
+        for name, function in order:
             wall, processor = time.perf_counter(), time.thread_time()
             function()
             synchronise()
@@ -59,11 +64,28 @@ def medians(times: Times) -> dict[str, tuple[float, float]]:
     }
 
 
+def paired_ratios(times: Times, base: str, device: torch.device) -> dict[str, float]:
+    """Name → the time of a call relative to that of `base` in the same round, the median over the rounds.
+
+    Other load meets the calls of one round alike, so their ratio varies less than their times.
+    """
+    clock = _clock(device)
+    return {
+        name: median(call[clock] / max(own[clock], 1e-9) for call, own in zip(calls, times[base], strict=True))
+        for name, calls in times.items()
+        if name != base
+    }
+
+
 def lower_quartiles(times: Times, device: torch.device) -> dict[str, float]:
     """Name → the lower quartile of its calls, in seconds.
 
-    Other load makes calls slower, never faster, and on a busy machine most of them. Where PyTorch computes in one
-    thread, the processor time of that thread counts, which other load hardly affects.
+    Other load makes calls slower, never faster, and on a busy machine most of them.
     """
-    clock = 1 if device.type == "cpu" and torch.get_num_threads() == 1 else 0
+    clock = _clock(device)
     return {name: sorted(call[clock] for call in calls)[len(calls) // 4] for name, calls in times.items()}
+
+
+def _clock(device: torch.device) -> int:
+    """Which time counts: where PyTorch computes in one thread, its processor time, which other load hardly affects."""
+    return 1 if device.type == "cpu" and torch.get_num_threads() == 1 else 0

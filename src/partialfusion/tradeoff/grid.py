@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +14,7 @@ from ..fusing.budget import Budget
 from ..fusing.options import Method, Recipe, resolve
 from ..fusing.validation import check_mix
 
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Methods = Sequence[Method] | Mapping[str, Mapping[str, Any]]
 
 # Options of `fuse` that are the same for the whole frontier.
@@ -69,16 +69,21 @@ def combinations(configs: Sequence[MethodConfig], mixes: Sequence[tuple[float, .
 
 
 def method_configs(
-    methods: Methods, alphas: Sequence[float], shared: Mapping[str, Any], *, seed: int, has_data: bool
+    methods: Methods,
+    alphas: Sequence[float] | None,
+    budgets: Sequence[float | Budget] | None,
+    shared: Mapping[str, Any],
+    **known: Any,
 ) -> list[MethodConfig]:
     """The methods that a user's option means, checked before anything is computed.
 
     Args:
         methods: names or objects as `fuse` takes them, or a mapping from names to options of `fuse`.
         alphas: sizes for the methods that can leave a part of a space isolated; the others are measured at alpha=0.
+            None: the usual ones, and none of them where there are budgets.
+        budgets: further sizes for these methods.
         shared: options of `fuse` that a method may replace.
-        seed: random seed of the search in generalised pruning.
-        has_data: whether there is data.
+        known: the seed, whether there is data, and whether the models were trained from one base, as for `resolve`.
     """
     if isinstance(methods, str) or not isinstance(methods, (Sequence, Mapping)):
         raise OptionError(f"methods={methods!r} must be a list of methods, or a mapping from names to options of fuse")
@@ -88,8 +93,21 @@ def method_configs(
         given = {method if isinstance(method, str) else str(method): {"method": method} for method in methods}
     if not given:
         raise OptionError("methods is empty: give at least one, such as ('partial-ot',)")
-    sizes = sizes_of(alphas)
-    return [_config(name, {**shared, **options}, sizes, seed, has_data) for name, options in given.items()]
+    bounds = _budgets(budgets)
+    sizes = () if alphas is None and bounds else sizes_of(ALPHAS if alphas is None else alphas)
+    return [
+        config
+        for name, options in given.items()
+        for config in _configs(name, {**shared, **options}, sizes, bounds, known)
+    ]
+
+
+def _budgets(budgets: Sequence[float | Budget] | None) -> tuple[Budget, ...]:
+    if budgets is None:
+        return ()
+    if not isinstance(budgets, (list, tuple)) or not budgets:
+        raise OptionError(f"budgets={budgets!r} must be a list of one or more, such as (1.0, pf.Budget(flops=1.5))")
+    return tuple(dict.fromkeys(Budget.of(budget) for budget in budgets))
 
 
 def sizes_of(alphas: Sequence[float]) -> tuple[float, ...]:
@@ -106,17 +124,12 @@ def sizes_of(alphas: Sequence[float]) -> tuple[float, ...]:
 
 
 def mixes_of(mixes: Sequence[Any] | None, models: int) -> tuple[tuple[float, ...], ...]:
-    """The mixes, each once; for two models a number is the share of the first. Default: equal shares."""
+    """The mixes, each once. Default: equal shares."""
     if mixes is None:
         return (check_mix(None, models),)
     if isinstance(mixes, str) or not isinstance(mixes, Sequence) or not mixes:
         raise OptionError(f"mixes={mixes!r} must be a list of mixes, each with one share for each model")
-    found = []
-    for mix in mixes:
-        if is_number(mix) and models == 2 and math.isfinite(mix):
-            mix = (mix, 1.0 - mix)
-        found.append(check_mix(mix, models))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(check_mix(mix, models) for mix in mixes))
 
 
 def _checked(name: Any, options: Any) -> dict[str, Any]:
@@ -130,12 +143,29 @@ def _checked(name: Any, options: Any) -> dict[str, Any]:
     return dict(options)
 
 
-def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed: int, has_data: bool) -> MethodConfig:
+def _configs(
+    name: str,
+    options: dict[str, Any],
+    alphas: tuple[float, ...],
+    budgets: Sequence[Budget],
+    known: Mapping[str, Any],
+) -> Iterator[MethodConfig]:
+    """A method at the alphas, and at each of the budgets, where it leaves the size open."""
+    plain = _config(name, options, alphas, known)
+    if plain.alphas:
+        yield plain
+    if plain.budget is None and plain.recipe.partial and options.get("alpha") is None:
+        for budget in budgets:
+            yield _config(name, {**options, "budget": budget}, alphas, known)
+
+
+def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], known: Mapping[str, Any]) -> MethodConfig:
     defaults: dict[str, Any] = {"method": "partial-ot", "alpha": None, "refit": "auto"}
     defaults |= {
         "zeros": "auto",
         "features": "auto",
         "site": "auto",
+        "similarity": "auto",
         "align": "fixed-point",
         "norm": "auto",
         "convention": "value",
@@ -143,7 +173,7 @@ def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], seed:
     asked = {key: options.get(key, default) for key, default in defaults.items()}
     budget = None if options.get("budget") is None else Budget.of(options["budget"])
     effective = budget is not None and budget.effective
-    recipe = resolve(keep=None, mix=(), seed=seed, has_data=has_data, effective=effective, **asked)
+    recipe = resolve(keep=None, mix=(), effective=effective, **known, **asked)
     alpha = asked["alpha"]
     if alpha is not None and budget is not None:
         raise OptionError(f"methods[{name!r}]: alpha and budget exclude each other")

@@ -13,26 +13,27 @@ from torch import nn
 
 from ..blueprint import Blueprint
 from ..core.alone import alone
-from ..core.batches import Batches
-from ..core.inputs import Inputs, Output
-from ..core.literals import Align, Convention, Features, NormRule, Refit, Site, Size, Zeros
+from ..core.examples import inputs_and_batches
+from ..core.inputs import Output
+from ..core.literals import Align, Basis, Convention, Features, NormRule, Refit, Site, Size, Zeros
 from ..core.modules import first_line
 from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
 from ..errors import FusionError, OptionError
 from ..features import Need
+from ..fusing.budget import Budget, Stopwatch
 from ..fusing.pipeline import Pipeline, Reduced, needs_of
 from ..fusing.prepare import traced
+from ..fusing.related import of_one_base
 from ..fusing.result import Fusion
 from ..fusing.scoring import Evaluate, Scorer
 from ..fusing.validation import check_models
+from .cost import FORMS, Timer, operations
 from .ensemble import OutputMix
 from .grid import Combination, MethodConfig, Methods, combinations, method_configs, mixes_of
 from .point import Point, Similarity, SpacePoint
 from .result import Frontier
 from .similarity import SimilarityReader
-
-ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 log = logging.getLogger(__name__)
 
@@ -40,19 +41,22 @@ log = logging.getLogger(__name__)
 @alone
 def frontier(
     models: Sequence[nn.Module],
-    example_inputs: Any,
+    example_inputs: Any = None,
     *,
     evaluate: Evaluate,
     output: Output | None = None,
-    alphas: Sequence[float] = ALPHAS,
+    alphas: Sequence[float] | None = None,
+    budgets: Sequence[float | Budget] | None = None,
     methods: Methods = ("partial-ot",),
     mixes: Sequence[Any] | None = None,
     size: Size = "dense",
+    latency: bool = False,
     data: Iterable[Any] | None = None,
     refit: Refit = "auto",
     zeros: Zeros = "auto",
     features: Features = "auto",
     site: Site = "auto",
+    similarity: Basis = "auto",
     align: Align = "fixed-point",
     norm: NormRule = "auto",
     convention: Convention = "value",
@@ -80,22 +84,29 @@ def frontier(
 
     Args:
         models: two or more networks of one architecture, as for `fuse`.
-        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs. May be left out where
+            there is data, whose first two samples then serve.
         evaluate: a function of a model that gives a number, larger is better; or batches of (input, label), or of
             mappings with "labels", for accuracy. Score on images that were used neither for training nor as `data`.
         output: which entry of the model's output is the result, by name or position. Default: "logits" where there is
             one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         alphas: the sizes, 0 (one model's) to 1 (the ensemble's). Methods that fuse every channel are measured at 0.
+            Default: 0, 0.2, …, 1; none of these where there are budgets.
+        budgets: sizes as budgets of `fuse`, such as (1.0, 1.3, pf.Budget(flops=1.5)), beside the alphas that are given.
         methods: methods of `fuse`; or a mapping from names to options of `fuse`, such as {"plain": {}, "refitted":
             {"refit": True}, "wide end": {"alpha": {"layer4*": 0.8}}}. One that says its alpha is measured at that.
         mixes: shares of the models, one per model, or for two models the share of the first. Default: equal shares.
         size: which parameters are the size: "dense" (the module that `fuse` returns) or "effective" (without the zero
             blocks: what it holds as blocks and in files; refitting then keeps them unless `zeros` says otherwise).
+        latency: also time every network on the example inputs: as it is, as blocks, and with blocks where these are
+            faster. Calls take turns with the last model's, for half a second or more at each size.
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         refit: fit every fusion's layers to the models on the data, as for `fuse`.
         zeros: whether refitting may fill the zero blocks ("free") or not ("kept"), as for `fuse`.
         features: compare channels by "weights", "activations" or "both", as for `fuse`.
         site: take activations "pre" or "post" the activation function, as for `fuse`.
+        similarity: compare channels ("permutation") or directions where they may be rotated ("rotation"), as for
+            `fuse`.
         align: "fixed-point" or "greedy", as for `fuse`.
         norm: statistics of batch norms, and of channels without a norm, as for `fuse`.
         convention: "value" or "mass", as for `fuse`.
@@ -107,19 +118,26 @@ def frontier(
         allow_shortfall: measure results that fall short of what was asked for, as for `fuse`; otherwise they are
             combinations that fail.
         seed: random seed of the checks, and of the search in generalised pruning.
-        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
+        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
+            elsewhere writes to the log (logging, level INFO).
     """
     check_models(models)
-    inputs = Inputs.of(example_inputs, output)
-    batches = Batches.of(data, inputs.signature)
+    inputs, batches = inputs_and_batches(example_inputs, data, models[-1], output)
     if size not in get_args(Size):
         raise OptionError(f"size={size!r} is not known: choose one of {', '.join(get_args(Size))}")
     if zeros == "auto" and size == "effective":
         zeros = "kept"
-    shared = {"features": features, "site": site, "align": align, "norm": norm, "convention": convention}
-    configs = method_configs(
-        methods, alphas, shared | {"refit": refit, "zeros": zeros}, seed=seed, has_data=batches is not None
-    )
+    shared: dict[str, Any] = {
+        "features": features,
+        "site": site,
+        "similarity": similarity,
+        "align": align,
+        "norm": norm,
+        "convention": convention,
+    }
+    shared |= {"refit": refit, "zeros": zeros}
+    known = {"seed": seed, "has_data": batches is not None, "related": of_one_base(models)}
+    configs = method_configs(methods, alphas, budgets, shared, **known)
     shares = mixes_of(mixes, len(models))
     scorer = Scorer.of(evaluate, inputs.signature, metric)
     called = _names(names, len(models))
@@ -132,9 +150,11 @@ def frontier(
             blueprint = traced(models[-1], inputs, check=check, seed=seed)
         sizes = [alpha for config in configs for alpha in config.alphas if alpha is not None]
         pipeline = Pipeline(models, inputs, blueprint, batches, report, check, allow_shortfall, needs, sizes)
-        run = _Run(pipeline, scorer, SimilarityReader(pipeline.sources) if details else None, size)
+        reader = SimilarityReader(pipeline.sources) if details else None
+        timer = Timer(Stopwatch(models[-1], inputs), inputs) if latency else None
+        run = _Run(pipeline, scorer, reader, size, timer)
         complete = run.measure(called, shares, list(combinations(configs, shares)))
-    return Frontier(tuple(run.points), called, scorer.name, complete, size)
+    return Frontier(tuple(run.points), called, scorer.name, complete, size, run.samples)
 
 
 def _names(names: Sequence[str] | None, models: int) -> tuple[str, ...]:
@@ -156,6 +176,8 @@ class _Run:
         scorer: evaluates them.
         reader: reads how similar the fused and the isolated channels are.
         size: which parameters are the size.
+        timer: measures latencies, where that was asked for.
+        samples: how many samples a network is scored on, where that is known.
         points: what has been measured so far.
         matched: the method and the alpha that were matched last, and the result.
     """
@@ -164,6 +186,8 @@ class _Run:
     scorer: Scorer
     reader: SimilarityReader | None
     size: Size
+    timer: Timer | None = None
+    samples: int | None = None
     points: list[Point] = field(default_factory=list)
     matched: tuple[MethodConfig, float | None, Reduced] | None = None
 
@@ -190,17 +214,25 @@ class _Run:
         """A parent that cannot be measured ends everything: the fault is in `evaluate`, not in a combination."""
         model = self.pipeline.models[k]
         try:
-            score = self.scorer(model)
+            found = self.scorer.score(model)
         except FusionError:
             raise
         except Exception as error:
             raise OptionError(f"evaluate failed on {name}: {first_line(error)}") from error
+        self.samples = None if found.samples is None else len(found.samples)
         mix = tuple(float(k == m) for m in range(len(self.pipeline.models)))
-        return self._counted(Point("parent", name, None, mix, score), model)
+        point = self._counted(Point("parent", name, None, mix, found.value), model)
+        if self.timer is None:
+            return point
+        own = model is self.pipeline.models[-1]
+        return replace(point, latency=dict.fromkeys(FORMS, 1.0) if own else self.timer.module(("parent", k), model))
 
     def _ensemble(self, mix: tuple[float, ...]) -> Point:
         model = OutputMix(self.pipeline.models, mix)
         point = self._counted(Point("ensemble", "ensemble", None, mix), model)
+        if self.timer is not None:
+            active = tuple(share > 0 for share in mix)
+            point = replace(point, latency=self.timer.module(("ensemble", active), model))
         try:
             return replace(point, score=self.scorer(model))
         except Exception as error:
@@ -209,23 +241,28 @@ class _Run:
     def _counted(self, point: Point, model: nn.Module) -> Point:
         size = sum(p.numel() for p in model.parameters())
         single = sum(p.numel() for p in self.pipeline.models[-1].parameters())
-        return replace(point, dense=size, effective=size, parameters=size, ratio=size / single)
+        flops = operations(model, self.pipeline.inputs)
+        return replace(point, dense=size, effective=size, parameters=size, ratio=size / single, flops=flops)
 
     def _fused(self, combination: Combination, number: int, total: int) -> Point:
         alpha = combination.single_alpha
-        size = "" if alpha is None else f" alpha {alpha:g}"
+        bound = None if combination.config.budget is None else str(combination.config.budget)
+        size = f" budget {bound}" if bound is not None else "" if alpha is None else f" alpha {alpha:g}"
         label = f"{combination.config.name}{size} mix {mix_text(combination.mix)}"
 
         def report(step: str, done: float) -> None:
             self.pipeline.progress(f"{label}: {step}", (number + 0.9 * done) / total)
 
-        point = Point("fused", combination.config.name, alpha, combination.mix)
+        point = Point("fused", combination.config.name, alpha, combination.mix, budget=bound)
         report("fusing", 0.0)
         try:
             started = time.perf_counter()
             fusion = self._fuse(combination, self.pipeline.reporting_to(report))
             point = replace(point, seconds=time.perf_counter() - started, **self._described(fusion))
             report("measuring", 1.0)
+            if self.timer is not None:
+                shape = point.method, bound, alpha, point.dense, point.effective
+                point = replace(point, latency=self.timer.fused(shape, fusion))
             return replace(point, score=self.scorer(fusion.model))
         except Exception as error:
             log.warning("%s failed: %s", label, first_line(error))
@@ -247,13 +284,15 @@ class _Run:
         summary, count = fusion.summary(), fusion.count
         similarities = {}
         if self.reader is not None and self.matched is not None:
-            aligner = self.pipeline.aligner(fusion.recipe) if fusion.recipe.pruning is None else None
-            similarities = self.reader.read(fusion, self.matched[2].template, aligner)
+            reduced = self.matched[2]
+            aligner = reduced.pipeline.aligner(fusion.recipe) if fusion.recipe.pruning is None else None
+            similarities = self.reader.of(reduced.pipeline.sources).read(fusion, reduced.template, aligner)
         return {
             "dense": count.dense,
             "effective": count.effective,
             "parameters": count.dense if self.size == "dense" else count.effective,
             "ratio": count.ratio if self.size == "dense" else count.effective_ratio,
+            "flops": operations(fusion.model, self.pipeline.inputs),
             "features": fusion.recipe.features,
             "cost": summary.cost,
             "sweeps": summary.sweeps,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.arrays import Floats
 from ..core.text import mix_text
-from .point import COLUMN, Point, SpacePoint
+from .point import Point, SpacePoint
 
 if TYPE_CHECKING:
     from .result import Frontier
@@ -30,17 +31,20 @@ def content(frontier: Frontier, title: str) -> dict[str, Any]:
     details = _Distinct()
     front = set(map(id, frontier.pareto()))
     mixes = list(dict.fromkeys(p.mix for p in frontier.points if p.kind != "parent"))
+    axes = axes_of(frontier.points)
     points = [
         {
             "kind": p.kind,
             "method": p.method,
             "alpha": p.alpha,
+            "budget": p.budget,
             "mix": None if p.kind == "parent" else mixes.index(p.mix),
             "score": p.score,
             "dense": p.dense,
             "effective": p.effective,
-            "parameters": p.parameters,
-            "ratio": p.ratio,
+            "flops": p.flops,
+            "latency": None if p.latency is None else {form: float(f"{r:.4g}") for form, r in p.latency.items()},
+            "sizes": {axis.key: axis.of(p) for axis in axes},
             "seconds": round(p.seconds, 3),
             "features": p.features,
             "converged": p.converged,
@@ -55,13 +59,57 @@ def content(frontier: Frontier, title: str) -> dict[str, Any]:
         "metric": frontier.metric,
         "percent": frontier.metric == "accuracy" and all(0 <= p.score <= 1 for p in frontier.points if p.score),
         "complete": frontier.complete,
-        "size": COLUMN[frontier.size],
+        "samples": frontier.samples,
+        "axis": frontier.size,
+        "axes": [{"key": a.key, "name": a.name, "single": a.single, "counts": a.counts} for a in axes],
         "models": list(frontier.names),
         "mixes": [{"text": mix_text(m), "shares": [round(s, 4) for s in m]} for m in mixes],
         "points": points,
         "details": details.values,
         "bins": bins.edges(),
     }
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What the size of a network may be.
+
+    Attributes:
+        key: its name in the page's data.
+        name: what the page calls it.
+        of: its value for a point; None where it is not known.
+        single: its value for the last model.
+        counts: whether it counts something; otherwise it is relative to the last model.
+    """
+
+    key: str
+    name: str
+    of: Callable[[Point], float | None]
+    single: float
+    counts: bool
+
+
+def axes_of(points: Sequence[Point]) -> list[Axis]:
+    """The sizes that are known of some fused network and of the last model."""
+    sizes: list[tuple[str, str, Callable[[Point], float | None]]] = [
+        ("dense", "parameters of the module", lambda p: p.dense),
+        ("effective", "parameters as blocks or in a file", lambda p: p.effective),
+        ("flops", "operations (FLOPs) of the module", lambda p: p.flops),
+        ("latency-dense", "measured latency of the module", lambda p: _time(p, "dense")),
+        ("latency-blocks", "measured latency as blocks", lambda p: _time(p, "blocks")),
+        ("latency-auto", "measured latency, blocks where faster", lambda p: _time(p, "auto")),
+    ]
+    last = next((p for p in reversed(points) if p.kind == "parent"), None)
+    found = []
+    for key, name, of in sizes:
+        single = None if last is None else of(last)
+        if single and any(of(p) is not None for p in points if p.kind == "fused"):
+            found.append(Axis(key, name, of, single, counts=not key.startswith("latency")))
+    return found
+
+
+def _time(point: Point, form: str) -> float | None:
+    return None if point.latency is None else float(f"{point.latency[form]:.4g}")
 
 
 class _Distinct:

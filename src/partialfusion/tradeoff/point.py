@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ from ..fusing.result import SpaceSummary
 
 ROUNDING = 1e-6  # of a score: the same sum in another order
 Kind = Literal["parent", "ensemble", "fused"]
-COLUMN: dict[Size, str] = {"dense": "parameters", "effective": "effective parameters"}  # what the size is called
+COLUMN: dict[Size, str] = {"dense": "parameters", "effective": "as blocks"}  # what the size is called
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,10 @@ class Point:
         dense: parameters of the module.
         effective: parameters without the zero blocks, as blocks and files hold them.
         ratio: `parameters` relative to the last model.
+        flops: operations of the module in one call with the example inputs; None where they cannot be counted.
+        latency: time of such a call relative to the last model, where that was asked for: of the module ("dense"), as
+            blocks ("blocks"), and with blocks where these are faster ("auto").
+        budget: the budget that the size was found for, in words.
         seconds: spent on fusing (and refitting), without the evaluation.
         features: what channels were compared by.
         cost: cost of the matching or clustering, over all spaces.
@@ -85,6 +90,9 @@ class Point:
     converged: bool | None = None
     spaces: tuple[SpacePoint, ...] = ()
     error: str | None = None
+    flops: int | None = None
+    latency: Mapping[str, float] | None = None
+    budget: str | None = None
 
     @property
     def fused(self) -> int:
@@ -98,6 +106,7 @@ class Point:
 
     def __repr__(self) -> str:
         alpha = "" if self.alpha is None else f", alpha={self.alpha:g}"
+        alpha += "" if self.budget is None else f", budget={self.budget}"
         found = f"failed: {self.error}" if self.score is None else f"score {self.score:.4g}, {self.ratio:.2f}×"
         return f"Point({self.method}{alpha}, mix={mix_text(self.mix)}, {found})"
 

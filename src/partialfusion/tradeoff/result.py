@@ -6,6 +6,7 @@ import csv
 import html
 import io
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from ..core.literals import Size
 from ..core.text import mix_text, table
 from ..errors import OptionError
 from ..io.files import StrPath, replacing
+from .cost import FORMS
 from .point import COLUMN, Point, SpacePoint, pareto
+
+Column = tuple[str, str, Callable[[Point], str]]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -27,6 +31,7 @@ class Frontier:
         metric: what the scores are; larger is better.
         complete: False where measuring was interrupted.
         size: which parameters are the size of a network, "dense" or "effective".
+        samples: how many samples each network was scored on, where that is known.
     """
 
     points: tuple[Point, ...]
@@ -34,6 +39,7 @@ class Frontier:
     metric: str = "score"
     complete: bool = True
     size: Size = "dense"
+    samples: int | None = None
 
     @property
     def failed(self) -> tuple[Point, ...]:
@@ -62,11 +68,14 @@ class Frontier:
             "kind": point.kind,
             "method": point.method,
             "alpha": point.alpha,
+            "budget": point.budget,
             **{f"mix_{k}": share for k, share in enumerate(point.mix)},
             "score": point.score,
             "dense": point.dense,
             "effective": point.effective,
             "ratio": point.ratio,
+            "flops": point.flops,
+            **{f"latency_{form}": None if point.latency is None else point.latency[form] for form in FORMS},
             "fused": point.fused if point.spaces else None,
             "isolated": point.isolated if point.spaces else None,
             "cost": point.cost,
@@ -83,18 +92,71 @@ class Frontier:
             kept = {key: value for key, value in row.items() if not key.startswith("mix_")}
             spaces = [_space(s) for s in point.spaces]
             points.append({**kept, "mix": list(point.mix), "features": point.features, "spaces": spaces})
-        described = {"metric": self.metric, "names": list(self.names), "size": self.size, "complete": self.complete}
+        described = {"metric": self.metric, "samples": self.samples, "names": list(self.names)}
+        described |= {"size": self.size, "complete": self.complete}
         return {**described, "points": points}
 
     def table(self) -> str:
         """The points as text; those on the front have a mark, those that failed their reason below."""
         front = set(map(id, self.pareto()))
-        header = ("network", "alpha", "mix", self.metric, COLUMN[self.size], "ratio", "seconds", "front")
-        rows = [(*_cells(p), "*" if id(p) in front else "") for p in self.points]
-        lines = [table(header, rows, align="<><>>>><")]
+        columns = self._columns()
+        rows = [(*(show(p) for _, _, show in columns), "*" if id(p) in front else "") for p in self.points]
+        lines = [table((*(name for name, _, _ in columns), "front"), rows, align="".join(a for _, a, _ in columns))]
+        lines += [self._notes()]
         lines += [f"{p.method}{_at(p)}: {p.error}" for p in self.failed]
         lines += [] if self.complete else ["interrupted: not every network was measured"]
         return "\n".join(lines)
+
+    def _columns(self) -> list[Column]:
+        """What tables show of a point: heading, alignment, text."""
+        single = self._single()
+
+        def size(name: str) -> list[Column]:
+            def count(p: Point) -> str:
+                return "" if getattr(p, name) is None else f"{getattr(p, name):,}"
+
+            def ratio(p: Point) -> str:
+                return "" if getattr(p, name) is None or not single else f"{getattr(p, name) / single:.2f}"
+
+            return [(COLUMN[name], ">", count), ("ratio", ">", ratio)]  # type: ignore[index]
+
+        def time(form: str) -> Column:
+            name = "latency" if form == "dense" else form
+            return name, ">", lambda p: "" if p.latency is None else f"{p.latency[form]:.2f}"
+
+        budgets = any(p.budget is not None for p in self.points)
+        timed = any(p.latency is not None for p in self.points)
+        return [
+            ("network", "<", lambda p: p.method),
+            ("alpha", ">", lambda p: "" if p.alpha is None else f"{p.alpha:g}"),
+            *([("budget", ">", lambda p: p.budget or "")] if budgets else []),
+            ("mix", "<", lambda p: "" if p.kind == "parent" else mix_text(p.mix)),
+            (self.metric, ">", lambda p: "failed" if p.score is None else f"{p.score:.4f}"),
+            *size("dense"),
+            *size("effective"),
+            *([time(form) for form in FORMS] if timed else []),
+            ("seconds", ">", lambda p: f"{p.seconds:.1f}" if p.kind == "fused" else ""),
+        ]
+
+    def _single(self) -> int | None:
+        """Parameters of the last model."""
+        return next((p.dense for p in reversed(self.points) if p.kind == "parent"), None)
+
+    def _notes(self) -> str:
+        """What the columns are."""
+        scored = "" if self.samples is None else f"{self.metric} on {self.samples:,} samples; "
+        notes = [
+            f"{scored}ratio: relative to {self.names[-1]}; as blocks: without the zero blocks, what pf.to_blocks and "
+            "pf.save hold (effective parameters)"
+        ]
+        if any(p.latency is not None for p in self.points):
+            notes.append(
+                f"latency: time of a call relative to {self.names[-1]}: the module, as blocks, and blocks where faster "
+                "(auto)"
+            )
+        better = "no other network is as small and better, or as good and smaller"
+        notes.append(f"front (*): {better}, by {'parameters' if self.size == 'dense' else 'parameters as blocks'}")
+        return "\n".join(notes)
 
     def to_csv(self, path: StrPath) -> Path:
         """Write the rows as CSV; the file is written whole or not at all."""
@@ -128,32 +190,20 @@ class Frontier:
 
     def _repr_html_(self) -> str:
         """The table, for notebooks; `save_html` writes the interactive page."""
-        header = ("network", "alpha", "mix", self.metric, COLUMN[self.size], "ratio", "seconds")
+        columns = self._columns()
         front = set(map(id, self.pareto()))
-        lines = ["<table>", "<tr>", *(f"<th>{html.escape(name)}</th>" for name in header), "</tr>"]
+        lines = ["<table>", "<tr>", *(f"<th>{html.escape(name)}</th>" for name, _, _ in columns), "</tr>"]
         for point in self.points:
             style = ' style="font-weight:bold"' if id(point) in front else ""
             title = f' title="{html.escape(point.error)}"' if point.error else ""
-            cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(point))
+            cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in (show(point) for _, _, show in columns))
             lines.append(f"<tr{style}{title}>{cells}</tr>")
         return "".join([*lines, "</table>"])
 
 
-def _cells(point: Point) -> tuple[str, ...]:
-    """Network, alpha, mix, score, parameters, ratio, seconds."""
-    return (
-        point.method,
-        "" if point.alpha is None else f"{point.alpha:g}",
-        "" if point.kind == "parent" else mix_text(point.mix),
-        "failed" if point.score is None else f"{point.score:.4f}",
-        "" if point.parameters is None else f"{point.parameters:,}",
-        "" if point.ratio is None else f"{point.ratio:.2f}",
-        f"{point.seconds:.1f}" if point.kind == "fused" else "",
-    )
-
-
 def _at(point: Point) -> str:
     alpha = "" if point.alpha is None else f" at alpha {point.alpha:g},"
+    alpha += "" if point.budget is None else f" at budget {point.budget},"
     return f"{alpha} mix {mix_text(point.mix)}"
 
 

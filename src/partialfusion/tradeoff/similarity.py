@@ -31,6 +31,10 @@ class SimilarityReader:
         self.sources = sources
         self._known: dict[Site, list[dict[str, Floats]]] = {}
 
+    def of(self, sources: Sources) -> SimilarityReader:
+        """The reader for models in these frames: itself, or another one where they were rotated."""
+        return self if sources is self.sources else SimilarityReader(sources)
+
     def read(self, fusion: Fusion, template: PlanTemplate, aligner: Aligner | None) -> dict[str, Similarity]:
         """Space → how similar its channels are, for every space that is not rigid.
 

@@ -4,7 +4,15 @@ function drawReadout(holder, point) {
     holder.replaceChildren(element("p", { class: "score" }, "failed"), element("p", { class: "empty" }, point.error));
     return;
   }
-  const rows = [["Parameters", whole(point.dense)], ["Effective parameters", whole(point.effective)], ["Relative to one model", `${point.ratio.toFixed(2)}×`]];
+  const names = { dense: "Parameters", effective: "As blocks, in a file", flops: "Operations" };
+  const rows = data.axes.filter((axis) => axis.counts && point.sizes[axis.key] !== null).map((axis) => {
+    const value = point.sizes[axis.key];
+    return [names[axis.key], axis.key === "flops" ? `${short(value)} (${ratio(value, axis)})` : sized(value, axis)];
+  });
+  if (point.latency !== null) {
+    const times = ["dense", "blocks", "auto"].map((form) => `${point.latency[form].toFixed(2)}×`);
+    rows.push(point.kind === "fused" ? ["Latency: module, blocks, auto", times.join(" / ")] : ["Latency", times[0]]);
+  }
   const against = (kind, name) => {
     const others = measured.filter((p) => p.kind === kind && p.number !== point.number && (kind === "parent" || p.mix === point.mix || point.mix === null));
     if (others.length) rows.push([name, difference(point.score - Math.max(...others.map((p) => p.score)))]);
@@ -16,10 +24,10 @@ function drawReadout(holder, point) {
     if (!point.converged) rows.push(["Alignment", "not converged"]);
   }
   const list = element("dl");
-  for (const [name, value] of rows) list.append(element("dt", {}, name), element("dd", {}, value));
+  for (const [name, value] of rows) list.append(element("div", {}, element("dt", {}, name), element("dd", {}, value)));
   holder.replaceChildren(
     element("p", { class: "score" }, score(point.score), " ", element("small", {}, data.metric)),
-    ...(point.pareto ? [element("span", { class: "badge" }, "on the Pareto front")] : []), list);
+    ...(onFront(point) ? [element("span", { class: "badge" }, "on the Pareto front")] : []), list);
 }
 
 const side = (k) => `var(--s${k % 6})`;

@@ -29,11 +29,27 @@ function short(value) {
 const whole = (value) => value.toLocaleString("en");
 const mixText = (point) => (point.mix === null ? "" : data.mixes[point.mix].text);
 
+// The axis that networks are placed by, and a network's place on it; null where it is not known.
+const axisOf = (key) => data.axes.find((axis) => axis.key === key) ?? data.axes[0];
+const ratio = (value, axis) => `${(value / axis.single).toFixed(2)}×`;
+const sized = (value, axis) => (axis.counts ? `${whole(value)} (${ratio(value, axis)})` : ratio(value, axis));
+
+// How a fused network's size was asked for: an alpha or a budget.
+const stepText = (point) => (point.budget !== null ? `budget ${point.budget}` : point.alpha === null ? "" : `${point.alpha}`);
+
 function called(point) {
   if (point.kind === "parent") return point.method;
-  const alpha = point.alpha === null ? "" : `, alpha ${point.alpha}`;
+  const alpha = point.budget !== null ? `, budget ${point.budget}` : point.alpha === null ? "" : `, alpha ${point.alpha}`;
   const mix = data.mixes.length > 1 ? `, mix ${mixText(point)}` : "";
   return `${point.method}${alpha}${mix}`;
+}
+
+// How many decimals the ticks need so that none of them is rounded.
+function decimals(values) {
+  for (let digits = 0; digits < 4; digits++) {
+    if (values.every((value) => Math.abs(value - +value.toFixed(digits)) < 1e-9 * Math.max(1, Math.abs(value)))) return digits;
+  }
+  return 4;
 }
 
 // About `count` round numbers between two.
@@ -46,7 +62,8 @@ function ticks(low, high, count) {
   return found;
 }
 
-// Every method has a colour and a shape, so that neither is needed to tell them apart; parents and ensemble are ink.
+// Every method has a colour and a shape, so that neither is needed to tell them apart; parents and ensemble are ink. The
+// colours of the models, which bars show, are others.
 const methods = [...new Set(data.points.filter((p) => p.kind === "fused").map((p) => p.method))];
 const shapes = {
   circle: "M6,0A6,6 0 1 1 -6,0A6,6 0 1 1 6,0Z", up: "M0,-7L6.6,5H-6.6Z", down: "M0,7L6.6,-5H-6.6Z",

@@ -1,16 +1,31 @@
 // What is selected and what is shown; everything on the page follows from it.
 const fusedPoints = measured.filter((point) => point.kind === "fused");
-const first = [...fusedPoints].filter((p) => p.pareto).sort((a, b) => b.score - a.score)[0] ?? fusedPoints[0] ?? measured[0];
-const state = { chosen: first.number, hidden: new Set(), space: "", zoom: true };
+const state = { chosen: 0, hidden: new Set(), space: "", zoom: true, axis: axisOf(data.axis).key };
+if (measured.length) state.chosen = opening().number;
 const networks = [...methods.map((name) => ({ name, kind: "fused" })),
   ...[...new Set(data.points.filter((p) => p.kind !== "fused").map((p) => p.method))].map((name) => ({ name, kind: data.points.find((p) => p.method === name).kind }))];
 
-const alphasOf = (network) => [...new Set(data.points.filter((p) => p.method === network && p.kind === "fused").map((p) => p.alpha))].sort((a, b) => a - b);
+// The page opens on a network that shows something: of those in which channels were matched, the smallest whose score is
+// near the best one's, within a tenth of what the best gains on the worst parent.
+function opening() {
+  const matched = fusedPoints.filter((p) => p.detail !== null && data.details[p.detail].all.alike.length && place(p) !== null);
+  const among = matched.length ? matched : fusedPoints.length ? fusedPoints : measured;
+  const best = Math.max(...among.map((p) => p.score));
+  const worst = Math.min(...measured.filter((p) => p.kind === "parent").map((p) => p.score));
+  const near = among.filter((p) => p.score >= best - 0.1 * Math.max(best - worst, 0));
+  return near.sort((a, b) => place(a) - place(b) || b.score - a.score)[0];
+}
 
-// The point of a network at an alpha and a mix, or the nearest there is.
-function find(network, alpha, mix) {
+// The sizes of a network's fusions, as they were asked for, from small to large.
+function stepsOf(network) {
+  const own = data.points.filter((p) => p.method === network && p.kind === "fused");
+  return [...new Set(own.sort((a, b) => (a.dense ?? 0) - (b.dense ?? 0) || (a.alpha ?? 0) - (b.alpha ?? 0)).map(stepText))];
+}
+
+// The point of a network at a step and a mix, or the nearest there is.
+function find(network, step, mix, size) {
   const own = data.points.map((point, number) => ({ ...point, number })).filter((p) => p.method === network);
-  const far = (p) => (p.mix === mix || p.mix === null ? 0 : 10) + Math.abs((p.alpha ?? alpha ?? 0) - (alpha ?? 0));
+  const far = (p) => (p.mix === mix || p.mix === null ? 0 : 100) + (stepText(p) === step ? 0 : 1 + Math.abs((p.dense ?? 0) - (size ?? 0)) / (size || 1));
   return own.sort((a, b) => far(a) - far(b))[0].number;
 }
 
@@ -18,10 +33,11 @@ const tip = element("div", { class: "tip", role: "tooltip", id: "tip", hidden: "
 
 function show(point, mark) {
   const lines = [element("b", {}, point.method), `${data.metric} ${score(point.score)}`, element("br")];
-  if (point.alpha !== null) lines.push(element("span", {}, `alpha ${point.alpha}`), element("br"));
+  if (stepText(point)) lines.push(element("span", {}, point.budget === null ? `alpha ${point.alpha}` : stepText(point)), element("br"));
   if (point.mix !== null) lines.push(element("span", {}, `mix ${mixText(point)}`), element("br"));
-  lines.push(element("span", {}, `${whole(point.parameters)} parameters, ${point.ratio.toFixed(2)}×`));
-  if (point.pareto) lines.push(element("br"), element("span", {}, "on the Pareto front"));
+  const shown = data.axes.filter((axis) => (["dense", "effective"].includes(axis.key) || axis.key === state.axis) && point.sizes[axis.key] !== null);
+  lines.push(element("span", {}, ...shown.flatMap((axis, k) => [...(k ? [element("br")] : []), `${axis.name}: ${sized(point.sizes[axis.key], axis)}`])));
+  if (onFront(point)) lines.push(element("br"), element("span", {}, "on the Pareto front"));
   tip.replaceChildren(...lines);
   tip.hidden = false;
   $("chart").append(tip);
@@ -70,7 +86,7 @@ function drawToggles() {
     button.addEventListener("click", () => { if (!state.hidden.delete(key)) state.hidden.add(key); draw(); });
     return button;
   }));
-  if (closeUp(measured.filter((point) => !state.hidden.has(group(point))))) {
+  if (closeUp(shownPoints())) {
     const button = element("button", { class: "toggle", type: "button", "aria-pressed": state.zoom, "data-group": "zoom" }, "zoom in");
     button.addEventListener("click", () => { state.zoom = !state.zoom; draw(); });
     $("toggles").append(button);
@@ -80,12 +96,12 @@ function drawToggles() {
 
 function drawControls(point) {
   $("method").value = point.method;
-  const alphas = alphasOf(point.method), sized = point.kind === "fused" && alphas.length > 1 && alphas[0] !== null;
-  $("alpha").disabled = !sized;
-  $("alpha").max = Math.max(alphas.length - 1, 1);
-  $("alpha").value = sized ? alphas.indexOf(point.alpha) : 0;
-  $("alpha").setAttribute("aria-valuetext", point.alpha === null ? "none" : `${point.alpha}`);
-  $("alpha-out").textContent = point.alpha === null ? "–" : `${point.alpha}`;
+  const steps = stepsOf(point.method), several = point.kind === "fused" && steps.length > 1;
+  $("alpha").disabled = !several;
+  $("alpha").max = Math.max(steps.length - 1, 1);
+  $("alpha").value = several ? steps.indexOf(stepText(point)) : 0;
+  $("alpha").setAttribute("aria-valuetext", stepText(point) || "none");
+  $("alpha-out").textContent = stepText(point) || "–";
   const mixed = point.mix !== null, two = models.length === 2;
   $("mix-control").hidden = data.mixes.length < 2;
   $("mix").hidden = !two;
@@ -109,8 +125,6 @@ const mixOrder = data.mixes.map((_, k) => k).sort((a, b) => data.mixes[a].shares
 
 // Headers that sort: numbers by size, largest first; names by letters. Empty cells come last.
 function sortable(table) {
-  const fields = [(p) => p.method, (p) => p.score, (p) => p.ratio, (p) => p.alpha, (p) => (p.mix === null ? null : mixOrder.indexOf(p.mix)),
-    (p) => p.parameters, (p) => (p.kind === "fused" ? p.seconds : null), (p) => (p.pareto ? 1 : null)];
   table.querySelectorAll("thead th").forEach((head, column) => {
     const button = element("button", { type: "button" }, ...head.childNodes);
     head.replaceChildren(button);
@@ -118,11 +132,12 @@ function sortable(table) {
       const up = head.getAttribute("aria-sort") === "descending" || (column === 0 && !head.hasAttribute("aria-sort"));
       table.querySelectorAll("[aria-sort]").forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const value = (row) => fields[column](data.points[row.dataset.point]) ?? null;
+      const value = (row) => row.cells[column].dataset.value;
       const rows = [...table.tBodies[0].rows].sort((a, b) => {
         const [x, y] = [value(a), value(b)];
-        if (x === null || y === null) return (x === null) - (y === null);
-        return (up ? 1 : -1) * (x < y ? -1 : x > y ? 1 : 0);
+        if (!x || !y) return !x - !y;
+        const before = column === 0 ? (x < y ? -1 : x > y ? 1 : 0) : x - y;
+        return (up ? 1 : -1) * before;
       });
       table.tBodies[0].append(...rows);
     });
@@ -131,15 +146,20 @@ function sortable(table) {
 
 function start() {
   const metric = data.metric[0].toUpperCase() + data.metric.slice(1);
-  $("chart-title").textContent = `${metric} against size`;
+  $("chart-title").textContent = `${metric} against`;
   $("method").append(...networks.map(({ name }) => element("option", { value: name }, name)));
+  if (data.points.some((p) => p.budget !== null)) $("alpha-name").textContent = "Alpha or budget";
   $("mix").max = Math.max(data.mixes.length - 1, 1);
   $("mix-select").append(...data.mixes.map((mix, k) => element("option", { value: k }, mix.text)));
   const current = () => data.points[state.chosen];
-  $("method").addEventListener("change", (event) => choose(find(event.target.value, current().alpha, current().mix)));
-  $("alpha").addEventListener("input", (event) => choose(find(current().method, alphasOf(current().method)[+event.target.value], current().mix)));
-  $("mix").addEventListener("input", (event) => choose(find(current().method, current().alpha, mixOrder[+event.target.value])));
-  $("mix-select").addEventListener("change", (event) => choose(find(current().method, current().alpha, +event.target.value)));
+  const pick = (network, step, mix) => choose(find(network, step, mix, current().dense));
+  $("method").addEventListener("change", (event) => pick(event.target.value, stepText(current()), current().mix));
+  $("alpha").addEventListener("input", (event) => pick(current().method, stepsOf(current().method)[+event.target.value], current().mix));
+  $("mix").addEventListener("input", (event) => pick(current().method, stepText(current()), mixOrder[+event.target.value]));
+  $("mix-select").addEventListener("change", (event) => pick(current().method, stepText(current()), +event.target.value));
+  $("axis").append(...data.axes.map((axis) => element("option", { value: axis.key }, axis.name)));
+  $("axis").value = state.axis;
+  $("axis").addEventListener("change", (event) => { state.axis = event.target.value; draw(); });
   $("space").addEventListener("change", (event) => { state.space = event.target.value; draw(); });
   sortable(document.querySelector("table"));
   for (const row of document.querySelectorAll("tr[data-point]")) {
