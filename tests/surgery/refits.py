@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-import partialfusion as pf
-from partialfusion.blueprint import Blueprint
 from partialfusion.core.inputs import Inputs
 from partialfusion.fusing.conform import conformed
 from partialfusion.fusing.result import Fusion
@@ -46,8 +43,3 @@ def distance(a: Tensor, b: Tensor) -> float:
 def distance_in_size(a: Tensor, b: Tensor) -> float:
     """Mean squared distance relative to the mean square of b."""
     return float((a - b).square().mean() / b.square().mean().clamp_min(1e-12))
-
-
-@cache
-def traced(exhibit: Exhibit) -> Blueprint:
-    return pf.trace(exhibit.model(0), exhibit.inputs())

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 import partialfusion as pf
-from zoo import ResNet, randomised
+from zoo import ZOO, ResNet, error, randomised
 
 
 def pair() -> list[nn.Module]:
     return [randomised(ResNet(8), s) for s in (0, 1)]
 
 
-def test_recalibration_is_the_cumulative_average_over_the_batches() -> None:
+def test_recalibration_is_the_average_over_the_batches_by_their_samples() -> None:
     models = pair()
     data = [torch.randn(n, 3, 8, 8) for n in (8, 4, 6)]
     fused = pf.fuse(models, data[0], alpha=0.4, data=data)
@@ -25,15 +25,27 @@ def test_recalibration_is_the_cumulative_average_over_the_batches() -> None:
     for m in oracle.modules():
         if isinstance(m, nn.BatchNorm2d):
             m.reset_running_stats()
-            m.momentum = None
     oracle.train()
     with torch.no_grad():
-        for x in data:
+        for x, seen in zip(data, (8, 12, 18), strict=True):
+            for m in oracle.modules():
+                if isinstance(m, nn.BatchNorm2d):
+                    m.momentum = len(x) / seen
             oracle(x)
     for (name, a), b in zip(fused.model.named_buffers(), oracle.buffers(), strict=True):
         assert torch.allclose(a.double(), b.double(), rtol=1e-5, atol=1e-6), name
     assert all(m.momentum == 0.1 for m in fused.model.modules() if isinstance(m, nn.BatchNorm2d))
     assert int(fused.model.bn1.num_batches_tracked) == 3
+
+
+@pytest.mark.parametrize("name", ["mlp", "resnet"])
+def test_how_data_is_split_into_batches_makes_no_difference(name: str) -> None:
+    """Up to rounding, but for the statistics of batch norms, which refitting measures over all of the data."""
+    models = [ZOO[name].model(seed) for seed in (0, 1)]
+    x = torch.cat([ZOO[name].inputs(seed) for seed in range(10)])
+    options = {"alpha": 0.4, "refit": name == "resnet"}
+    whole, parts = (pf.fuse(models, data=data, **options).model for data in ([x], x.split(7)))
+    assert error(parts(x), whole(x)) < 1e-5
 
 
 def test_statistics_of_the_first_norm_are_those_of_the_data() -> None:

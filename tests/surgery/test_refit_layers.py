@@ -111,35 +111,67 @@ def test_the_last_layer_is_the_ridge_solution(kind: str, bias: bool) -> None:
 # ---- parts of the machinery ----
 
 
+@pytest.mark.parametrize("turned", [False, True], ids=["convolution", "transposed"])
 @pytest.mark.parametrize("groups", [2, 6])
-def test_groups_are_fitted_one_by_one(groups: int) -> None:
+def test_groups_are_fitted_one_by_one(groups: int, turned: bool) -> None:
     """Against a regression per group, designs by probing the convolution itself."""
     generator = torch.Generator().manual_seed(0)
     draw = lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)  # noqa: E731
-    x, merged, goal = draw(5, 6, 6, 5), draw(12, 6 // groups, 3, 2), draw(5, 12, 3, 4)
+    read, per = 6 // groups, 12 // groups
+    x, merged = draw(5, 6, 6, 5), draw(*((6, per, 3, 2) if turned else (12, read, 3, 2)))
     options = {"stride": (2, 1), "padding": (1, 0), "groups": groups}
-    layout, window = Layout(0, -3, groups), Window.convolution((3, 2), (2, 1), (1, 0), 1)
+    function, layout, window = F.conv2d, Layout(0, -3, groups), Window.convolution((3, 2), (2, 1), (1, 0), 1)
+    if turned:
+        function, layout = F.conv_transpose2d, Layout(1, -3, groups, flipped=True)
+        window = Window.transposed((3, 2), (2, 1), (1, 0), 0, 1)
+    goal = draw(*function(x, merged, **options).shape)  # type: ignore[arg-type]
     equations = NormalEquations(intercept=True)
     rows = layout.rows(goal)
     (design,) = inputs(layout, window, x, None)
     equations.add(design, grouped(rows, groups))
-    whole = torch.arange(12 // groups), torch.arange(design.shape[2])
+    whole = torch.arange(per), torch.arange(design.shape[2])
     found = fit(equations.system(), layout.matrix(merged), [whole], 0.1, intercept=True, scale=None)
     weight = layout.weight(found.matrix, merged)
-    per = 12 // groups
+    assert layout.outputs(merged) == 12
+    assert torch.equal(layout.weight(layout.matrix(merged), merged), merged)
+
+    def of_group(stored: Tensor, g: int) -> Tensor:
+        """(outputs × inputs × kernel) of one group, as a view."""
+        return stored[g * read : (g + 1) * read].transpose(0, 1) if turned else stored[g * per : (g + 1) * per]
+
     for g in range(groups):
 
         def probe(entry: Tensor, g: int = g) -> Tensor:
             full = torch.zeros_like(merged)
-            full[g * per] = entry[0]
-            return F.conv2d(x, full, **options)[:, g * per : g * per + 1]  # type: ignore[arg-type]
+            of_group(full, g)[0] = entry[0]
+            return function(x, full, **options)[:, g * per : g * per + 1]  # type: ignore[arg-type]
 
-        own = design_by_probing(probe, (1, 6 // groups, 3, 2))
-        part = slice(g * per, (g + 1) * per)
-        expected = ridge_oracle(own, rows[:, part].numpy(), merged[part].flatten(1).numpy(), 0.1, True)
-        assert weight[part].flatten(1).numpy() == pytest.approx(expected, abs=1e-10)
-        shift = rows[:, part].mean(0).numpy() - expected @ own.mean(0)
-        assert found.shift[g].numpy() == pytest.approx(shift, abs=1e-10)
+        own = design_by_probing(probe, (1, read, 3, 2))
+        targets = rows[:, g * per : (g + 1) * per].numpy()
+        expected = ridge_oracle(own, targets, of_group(merged, g).flatten(1).numpy(), 0.1, True)
+        assert of_group(weight, g).flatten(1).numpy() == pytest.approx(expected, abs=1e-10)
+        assert found.shift[g].numpy() == pytest.approx(targets.mean(0) - expected @ own.mean(0), abs=1e-10)
+
+
+@pytest.mark.parametrize(("groups", "channels"), [(6, 6), (3, 9)], ids=["depthwise", "in groups"])
+def test_transposed_convolutions_in_groups_come_nearer_to_their_sources(groups: int, channels: int) -> None:
+    def network(seed: int) -> nn.Module:
+        layer = nn.ConvTranspose2d(6, channels, 3, stride=2, groups=groups)
+        end = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 3)
+        return randomised(nn.Sequential(nn.Conv2d(2, 6, 3), nn.Tanh(), layer, nn.Tanh(), *end), seed)
+
+    models, x = [network(0), network(1)], torch.randn(24, 2, 6, 6, generator=torch.Generator().manual_seed(5))
+    result = pf.fuse(models, x, alpha=0.34, norm="analytic")
+    fitted = pf.refit(result, [x])
+    assert fitted.unrefitted == ()
+    each = torch.eye(channels // groups)
+    with torch.no_grad():
+        writes = [torch.kron(torch.from_numpy(p.write_matrix()).float(), each) for p in result.plan["0"].pairs]
+        goal = sum(torch.einsum("oc,nchw->nohw", w, m[:3](x)) for w, m in zip(writes, models, strict=True))
+        before, after = ((r.model[:3](x) - goal).square().mean((0, 2, 3)) for r in (result, fitted))
+    isolated = torch.from_numpy(result.plan["0"].support().sum(1) == 1).repeat_interleave(channels // groups)
+    assert (after[~isolated] < 0.99 * before[~isolated]).all()
+    assert after[isolated].max() < 1e-10, "isolated channels were right before"
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion_study.networks import mlp
-from zoo import ZOO, error, identical, permuted_twin, snapshot
+from zoo import ZOO, error, identical, permuted_twin, randomised, snapshot
 
 X = torch.randn(8, 10, generator=torch.Generator().manual_seed(1))
 DATA = list(torch.randn(300, 10, generator=torch.Generator().manual_seed(4)).split(120))
@@ -38,10 +40,16 @@ def spread(model: nn.Module, layer: str, data: Sequence[Tensor] = DATA) -> tuple
 
 
 def mixed(
-    result: pf.Fusion, models: Sequence[nn.Module], layer: str, data: Sequence[Tensor] = DATA
+    result: pf.Fusion,
+    models: Sequence[nn.Module],
+    layer: str,
+    data: Sequence[Tensor] = DATA,
+    space: str | None = None,
+    per_unit: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """The weighted means of the sources' means and standard deviations."""
-    writes = [torch.from_numpy(p.write_matrix()) for p in result.plan[layer].pairs]
+    each = torch.eye(per_unit, dtype=torch.float64)
+    writes = [torch.kron(torch.from_numpy(p.write_matrix()), each) for p in result.plan[space or layer].pairs]
     spreads = [spread(m, layer, data) for m in models]
     mean, std = (sum(w @ s[k] for w, s in zip(writes, spreads, strict=True)) for k in range(2))
     return torch.as_tensor(mean), torch.as_tensor(std)
@@ -84,6 +92,107 @@ def test_convolutions_are_repaired_over_all_positions() -> None:
             assert error(found[fused], wanted[fused]) < 1e-5
 
 
+# Layers whose channels, or groups of them, are those that they read, and how many channels they write for each unit.
+IN_GROUPS: dict[str, tuple[nn.Module, int]] = {
+    "depthwise": (nn.Conv2d(6, 6, 3, groups=6), 1),
+    "two channels for each": (nn.Conv2d(6, 12, 3, groups=6), 2),
+    "grouped": (nn.Conv2d(6, 9, 3, groups=3), 3),
+    "transposed depthwise": (nn.ConvTranspose2d(6, 6, 3, stride=2, padding=1, groups=6), 1),
+    "transposed, two channels for each": (nn.ConvTranspose2d(6, 12, 2, groups=6), 2),
+    "transposed in groups": (nn.ConvTranspose2d(6, 9, 3, stride=2, output_padding=1, groups=3), 3),
+}
+IMAGES = list(torch.randn(24, 2, 6, 6, generator=torch.Generator().manual_seed(5)).split(16))
+
+
+def with_groups(kind: str) -> list[nn.Module]:
+    """Two networks without norms: a convolution, the layer in groups, and a linear layer."""
+
+    def network(seed: int) -> nn.Module:
+        layer = copy.deepcopy(IN_GROUPS[kind][0])
+        end = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(layer.out_channels, 3)
+        return randomised(nn.Sequential(nn.Conv2d(2, 6, 3), nn.Tanh(), layer, nn.Tanh(), *end), seed)
+
+    return [network(0), network(1)]
+
+
+@cache
+def traced(kind: str) -> pf.Blueprint:
+    return pf.trace(with_groups(kind)[-1], IMAGES[0])
+
+
+def fused_in_both_ways(kind: str, models: Sequence[nn.Module], data: Sequence[Tensor] | None) -> list[pf.Fusion]:
+    """Repaired and not."""
+    options = {"alpha": 0.34, "data": data, "blueprint": traced(kind)}
+    return [pf.fuse(models, IMAGES[0], norm=norm, **options) for norm in ("repair", "analytic")]
+
+
+@pytest.mark.parametrize("kind", IN_GROUPS)
+def test_layers_in_groups_are_repaired_a_channel_at_a_time(kind: str) -> None:
+    models, per_unit = with_groups(kind), IN_GROUPS[kind][1]
+    result, plain = fused_in_both_ways(kind, models, IMAGES)
+    fused = torch.from_numpy(combined(result, "0")).repeat_interleave(per_unit)
+    assert fused.any()
+    assert not fused.all()
+    wanted = mixed(result, models, "2", IMAGES, "0", per_unit)
+    for found, old, goal in zip(*(spread(r.model, "2", IMAGES) for r in (result, plain)), wanted, strict=True):
+        assert error(found[fused], goal[fused]) < 1e-5
+        assert error(old[fused], goal[fused]) > 1e-3
+    assert torch.equal(result.model[2].bias[~fused], plain.model[2].bias[~fused]), "isolated channels stay"
+    assert result.unrepaired == ()
+
+
+@pytest.mark.parametrize("kind", IN_GROUPS)
+def test_without_data_layers_in_groups_get_the_length_of_their_sources(kind: str) -> None:
+    models = with_groups(kind)
+    result, plain = fused_in_both_ways(kind, models, None)
+    pairs, units = result.plan["0"].pairs, result.plan["0"].width
+
+    def lengths(model: nn.Module, units: int) -> Tensor:
+        return model[2].weight.detach().double().unflatten(0, (units, -1)).flatten(1).norm(dim=1)
+
+    parts = [torch.from_numpy(p.write_matrix()) @ lengths(m, p.sources) for m, p in zip(models, pairs, strict=True)]
+    found, old, wanted = lengths(result.model, units), lengths(plain.model, units), torch.stack(parts).sum(0)
+    fused = torch.from_numpy(combined(result, "0"))
+    assert error(found[fused], wanted[fused]) < 1e-6
+    assert error(old[fused], wanted[fused]) > 0.1
+    assert torch.equal(found[~fused], old[~fused]), "isolated channels stay"
+    assert result.unrepaired == ()
+
+
+@pytest.mark.parametrize("data", [IMAGES, None], ids=["data", "weights"])
+@pytest.mark.parametrize("kind", IN_GROUPS)
+def test_twins_with_layers_in_groups_are_the_model(kind: str, data: list[Tensor] | None) -> None:
+    model, x = with_groups(kind)[0], IMAGES[0]
+    for other in (model, permuted_twin(model, x, seed=3, blueprint=traced(kind))):
+        result, plain = fused_in_both_ways(kind, [other, model], data)
+        assert identical(snapshot(plain.model), result.model)
+        assert error(result.model(x), model(x)) < 1e-5
+
+
+class Positions(nn.Module):
+    """A parameter that is an activation: no layer computes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(10, 8), nn.Linear(8, 3)
+        self.position = nn.Parameter(torch.zeros(1, 4, 8))
+        self.scale = nn.Parameter(torch.ones(1, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.scale * (self.a(x[:, None]) + self.position)).mean(1))
+
+
+@pytest.mark.parametrize("data", [DATA, None], ids=["data", "weights"])
+def test_what_cannot_be_repaired_is_named(data: list[Tensor] | None, caplog: pytest.LogCaptureFixture) -> None:
+    models = [randomised(Positions(), seed) for seed in (0, 1)]
+    result = pf.fuse(models, X, alpha=0.25, data=data, norm="repair")
+    assert result.unrepaired == ("position",)
+    assert "position not repaired" in caplog.text
+    assert "not repaired, used in several ways or by no layer: position" in str(result.summary())
+    assert pf.fuse(models, X, alpha=0.25, data=data, norm="analytic").unrepaired == ()
+    assert pf.fuse(models, X, alpha=1.0, data=data, norm="repair").unrepaired == ()
+
+
 def test_without_biases_mean_and_spread_come_nearer() -> None:
     models = pair(bias=False)
     after, before = (pf.fuse(models, X, alpha=0.0, data=DATA, norm=norm) for norm in ("repair", "recalibrate"))
@@ -110,9 +219,9 @@ def test_pruned_networks_vary_as_they_did() -> None:
 def test_a_model_and_its_twin_are_the_model(alpha: float, data: list[Tensor] | None) -> None:
     exhibit = ZOO["mlp"]
     model, x = exhibit.model(0), exhibit.inputs()
-    for other in (model, permuted_twin(model, x, seed=3)):
-        result = pf.fuse([other, model], x, alpha=alpha, data=data, norm="repair", check=False)
-        plain = pf.fuse([other, model], x, alpha=alpha, data=data, norm="analytic", check=False)
+    options = {"alpha": alpha, "data": data, "blueprint": exhibit.blueprint}
+    for other in (model, permuted_twin(model, x, seed=3, blueprint=exhibit.blueprint)):
+        result, plain = (pf.fuse([other, model], x, norm=norm, **options) for norm in ("repair", "analytic"))
         assert identical(snapshot(plain.model), result.model)
         assert error(result.model(x), model(x)) < 1e-5
 
@@ -122,7 +231,8 @@ def test_twins_of_other_kinds_are_the_model(name: str) -> None:
     exhibit = ZOO[name]
     model, x = exhibit.model(0), exhibit.inputs()
     data = [exhibit.inputs(seed) for seed in range(3)]
-    result = pf.fuse([permuted_twin(model, x, seed=3), model], x, alpha=0.25, data=data, norm="repair", check=False)
+    twin = permuted_twin(model, x, seed=3, blueprint=exhibit.blueprint)
+    result = pf.fuse([twin, model], x, alpha=0.25, data=data, norm="repair", blueprint=exhibit.blueprint)
     assert error(result.model(x), model(x)) < 1e-5
 
 

@@ -30,7 +30,7 @@ CHUNK = 1 << 24
 
 
 def recalibrate(model: nn.Module, blueprint: Blueprint, batches: Iterable[Inputs]) -> None:
-    """Measure the statistics anew: the average over the batches of each batch's mean and variance.
+    """Measure the statistics anew: the average over the batches of each batch's mean and variance, by their samples.
 
     Only norms that run on stored statistics measure; the rest of the model is in evaluation mode, so dropout is off.
     """
@@ -42,7 +42,7 @@ def recalibrate(model: nn.Module, blueprint: Blueprint, batches: Iterable[Inputs
             seen += 1
     if not seen:
         raise DataError("the data holds no batch: norm='recalibrate' needs at least one")
-    for name, count in observer.measured.items():
+    for name, count in observer.calls.items():
         counter = getattr(observer.norms.get(name), "num_batches_tracked", None)
         if counter is not None:
             counter.fill_(count)
@@ -52,11 +52,17 @@ def recalibrate(model: nn.Module, blueprint: Blueprint, batches: Iterable[Inputs
 
 
 class _Measuring(Observer):
-    """Lets norms normalise by each batch's own statistics, and keeps the average over the batches."""
+    """Lets norms normalise by each batch's own statistics, and keeps the average over the batches.
+
+    Attributes:
+        measured: variance → how many values of each channel it was measured on; a batch counts by what it holds.
+        calls: variance → how many times it was measured.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self.measured: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
 
     def compute(self, call: LayerCall, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if call.kind != "norm":
@@ -65,10 +71,12 @@ class _Measuring(Observer):
         if not self.measured[call.name]:
             for statistic, start in (("running_mean", 0.0), ("running_var", 1.0)):
                 given[statistic].fill_(start)
-        self.measured[call.name] += 1
+        values = call.x.numel() // call.x.shape[1]
+        self.measured[call.name] += values
+        self.calls[call.name] += 1
         normalise: Callable[..., Tensor] = F.batch_norm if call.operation == "batch_norm" else F.instance_norm
         tensors = (given.get(name) for name in ("running_mean", "running_var", "weight", "bias"))
-        return normalise(call.x, *tensors, True, 1.0 / self.measured[call.name], given.get("eps", 1e-5))
+        return normalise(call.x, *tensors, True, values / self.measured[call.name], given.get("eps", 1e-5))
 
 
 def analytic(result: SurgeryResult, models: Sequence[nn.Module], blueprints: Sequence[Blueprint]) -> None:

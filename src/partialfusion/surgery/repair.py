@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..blueprint import Blueprint
+from ..blueprint import AxisBinding, Blueprint
 from ..core.arrays import Bools
 from ..core.inputs import Inputs
 from ..core.modules import at_rest, named_tensors
@@ -41,10 +41,11 @@ def repair(
 ) -> tuple[str, ...]:
     """Give fused channels the spread and the mean of their sources, measured on data, in the order of computation.
 
-    Linear layers and convolutions that no batch norm follows are rescaled, one channel at a time: mean and standard
-    deviation of what they compute become the weighted means of the sources'. Without a bias nothing can be shifted; the
-    scale is then the one that brings both nearest to that. Layers above see the layers below repaired. Channels that
-    one of several models has for itself stay as they are, and so do the outputs of the network.
+    Linear layers and convolutions that no batch norm follows, depthwise and transposed ones among them, are rescaled,
+    one channel at a time: mean and standard deviation of what they compute become the weighted means of the sources'.
+    Without a bias nothing can be shifted; the scale is then the one that brings both nearest to that. Layers above see
+    the layers below repaired. Channels that one of several models has for itself stay as they are, and so do the
+    outputs of the network.
 
     Args:
         result: the fused model, which is written in place, and its plan.
@@ -53,7 +54,7 @@ def repair(
         batches: inputs; read several times.
 
     Returns:
-        The weights whose channels could not be repaired.
+        The parameters whose channels could not be repaired.
     """
     data = Data(batches)
     union = Union(result.model, result.layout, models, blueprints, result.plan)
@@ -62,19 +63,17 @@ def repair(
     fused = repaired_channels(result, blueprints[-1])
     normed = {name for norm in blueprints[-1].norms for name in norm.sources} | {s.name for s in steps if s.norm}
     left = [name for name, mask in fused.items() if mask.any() and name not in normed | {s.name for s in steps}]
-    if left:
-        log.warning("%s not repaired: the models use them in several ways, or not as layers", shorten(left))
     steps = [s for s in steps if s.norm is None and s.key in fused and fused[s.key].any()]
-    if not steps:
-        return tuple(left)
-    sources = [_spreads(model, steps, data) for model in models]
+    sources = [_spreads(model, steps, data) for model in models] if steps else []
     for step in steps:
         wanted = [per_model[step.key] for per_model in sources]
         _rescale(union, step, fused[step.key], wanted, _spreads(result.model, [step], data)[step.key])
-    return tuple(left)
+    return _named(left)
 
 
-def repair_by_weights(result: SurgeryResult, models: Sequence[nn.Module], blueprints: Sequence[Blueprint]) -> None:
+def repair_by_weights(
+    result: SurgeryResult, models: Sequence[nn.Module], blueprints: Sequence[Blueprint]
+) -> tuple[str, ...]:
     """Give fused channels the spread of their sources without data.
 
     For standard normal inputs the spread of a channel is the length of the weights that compute it, and the correlation
@@ -84,15 +83,22 @@ def repair_by_weights(result: SurgeryResult, models: Sequence[nn.Module], bluepr
         result: the fused model, which is written in place, and its plan.
         models: the sources.
         blueprints: their blueprints.
+
+    Returns:
+        The parameters whose channels could not be repaired.
     """
     sources = [TracedModel.of(m, b) for m, b in zip(models, blueprints, strict=True)]
     targets, plan, last = named_tensors(result.model), result.plan, blueprints[-1]
     fused = repaired_channels(result, last)
     normed = {name for norm in last.norms for name in norm.sources}
+    left = []
     for space in last:
         for binding in space.bindings:
             name, axis = binding.parameter, binding.axis
-            if binding.role != "writes" or name in normed or name not in fused or not fused[name].any():
+            if not _computes(binding) or name in normed or name not in fused or not fused[name].any():
+                continue
+            if binding.dim is None:
+                left.append(name)
                 continue
             rows = [directions(source, [name], space, plan, m) for m, source in enumerate(sources)]
             known = [found for found in rows if found is not None]
@@ -107,11 +113,27 @@ def repair_by_weights(result: SurgeryResult, models: Sequence[nn.Module], bluepr
             factors[places.reshape(-1)] = scale.repeat_interleave(places.shape[1])
             factors[torch.from_numpy(~fused[name])] = 1.0
             with torch.no_grad():
-                targets[name].mul_(_along(factors, targets[name], axis))
+                moved = targets[name].movedim(axis, -1)
+                moved.mul_(factors.to(moved))
+    return _named(left)
+
+
+def _named(left: Iterable[str]) -> tuple[str, ...]:
+    """What could not be repaired, which is logged."""
+    names = tuple(dict.fromkeys(left))
+    if names:
+        log.warning("%s not repaired: the models use them in several ways, or not as layers", shorten(names))
+    return names
+
+
+def _computes(binding: AxisBinding) -> bool:
+    """Whether a parameter is a layer's weight that computes these channels, or is such an activation itself; not one
+    that only scales what others compute."""
+    return binding.role == "writes" or (binding.role == "scales" and binding.dim is not None)
 
 
 def repaired_channels(result: SurgeryResult, blueprint: Blueprint) -> dict[str, Bools]:
-    """Weight → which positions on the axis that it writes are to be repaired; not those of outputs.
+    """Parameter → which positions on the axis that carries what it computes are to be repaired; not those of outputs.
 
     Args:
         result: the fused model and its plan.
@@ -124,7 +146,7 @@ def repaired_channels(result: SurgeryResult, blueprint: Blueprint) -> dict[str, 
             continue
         changed = _changed(result.plan[space.name])
         for b in result.layout[space.name].bindings:
-            if b.role == "writes" and b.dim is not None and len(shapes.get(b.parameter, ())) > 1:
+            if _computes(b) and len(shapes.get(b.parameter, ())) > 1:
                 mask = found.setdefault(b.parameter, np.zeros(shapes[b.parameter][b.axis], bool))
                 mask[b.index.reshape(-1)] = np.repeat(changed, b.index.shape[1])
     return found
@@ -209,8 +231,10 @@ def _spreads(model: nn.Module, steps: Sequence[Step], data: Data) -> Mapping[str
 
 def _rescale(union: Union, step: Step, fused: Bools, wanted: Sequence[_Spread], own: _Spread) -> None:
     """Make a layer's fused channels vary as their sources do."""
-    name, axis = step.key, step.layout.write
-    maps = [union.channel_map(name, axis, m) for m in range(len(wanted))]
+    maps = [union.channel_map(step, m) for m in range(len(wanted))]
+    weight = union.tensors[step.key]
+    held, written = step.layout.sizes(weight)
+    fused = fused if held == written else np.repeat(fused[::held], written)
 
     def mixed(values: Sequence[Tensor]) -> Tensor:
         return torch.stack([f(v[None], 1)[0] for f, v in zip(maps, values, strict=True)]).sum(0).to(own.mean)
@@ -224,15 +248,10 @@ def _rescale(union: Union, step: Step, fused: Bools, wanted: Sequence[_Spread], 
     off = alive & (((scale - 1).abs() > RIGHT) | ((mean - own.mean).abs() > RIGHT * std))
     changed = torch.from_numpy(fused).to(off.device) & off
     scale = torch.where(changed, scale, 1.0)
-    tensors = union.tensors
     with torch.no_grad():
-        tensors[name].mul_(_along(scale, tensors[name], axis))
+        matrix = step.layout.matrix(weight)
+        weight.copy_(step.layout.weight(matrix * scale.to(weight).view(*matrix.shape[:2], 1), weight))
         if step.bias is not None:
-            bias = tensors[step.bias]
+            bias = union.tensors[step.bias]
             moved = scale * bias.to(scale) + mean - scale * own.mean
             bias.copy_(torch.where(changed, moved, bias.to(moved)))
-
-
-def _along(values: Tensor, like: Tensor, axis: int) -> Tensor:
-    """Values along one axis of a tensor, in its type and ready to multiply it."""
-    return values.to(like).view([-1 if a == axis else 1 for a in range(like.dim())])

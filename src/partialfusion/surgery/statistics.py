@@ -33,12 +33,12 @@ def set_statistics(
         progress: called with what is being done.
 
     Returns:
-        The weights whose channels were to be repaired and could not be.
+        The parameters whose channels were to be repaired and could not be.
     """
     if batches is None or rule == "analytic":
         analytic(result, models, blueprints)
         if rule == "repair":
-            repair_by_weights(result, models, blueprints)
+            return repair_by_weights(result, models, blueprints)
         return ()
     _recalibrate(result, blueprints[-1], batches, progress)
     if rule == "repair":

@@ -18,6 +18,7 @@ from ...core.observer import LayerCall, norm_modules
 from ...core.text import shorten
 from ...errors import DataError, OptionError
 from ...kernels import Plan
+from ...nn import ViewNorm
 from ..support import filled, parameter_supports
 from .fit import Block, blocks, fit, scale_of, write
 from .normal_equations import NormalEquations, TooLargeError
@@ -93,7 +94,9 @@ def _what_stays(steps: Sequence[Step], observed: LayerCalls, blueprint: Blueprin
     weights = [b.parameter for b in bindings if b.role == "writes" and b.dim is not None]
     weights += [c.name for c in observed.calls if c.kind == "weight"] + observed.unfit
     tables = {n for n in observed.looked_up if not observed.touched[n]}
+    views = {f"{path}." for path, module in observed.model.named_modules() if isinstance(module, ViewNorm)}
     left = [n for n in dict.fromkeys(weights) if n not in refitted and n not in tables]
+    left = [n for n in left if not any(n.startswith(path) for path in views)]
     if left:
         log.warning(
             "%s not refitted: the models use them in several ways, or in a way that cannot be observed", shorten(left)

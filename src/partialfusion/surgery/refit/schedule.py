@@ -62,7 +62,7 @@ def with_targets(union: Union, steps: Sequence[Step], data: Data) -> Iterator[tu
     tensors = named_tensors(union.fused)
     fractions, sizes = {}, {}
     for s in steps:
-        rows, width = s.rows * s.uses * data.count, tensors[s.key].shape[s.layout.write]
+        rows, width = s.rows * s.uses * data.count, s.layout.outputs(tensors[s.key])
         fractions[s.key] = min(1.0, max(ENOUGH, PER_INPUT * (tensors[s.key].numel() // width)) / max(1, rows))
         sizes[s.key] = 4 * int(fractions[s.key] * rows) * width
     waiting = passes(steps)

@@ -53,12 +53,14 @@ class Union:
         """The parameters and buffers of the fused model."""
         return named_tensors(self.fused)
 
-    def channel_map(self, name: str, axis: int, m: int) -> AxisMap:
-        """How the channels that model m has along an axis of a parameter are written into the fused model's."""
-        source = TracedModel.of(self.models[m], self.blueprints[m])
+    def channel_map(self, step: Step, m: int) -> AxisMap:
+        """How the channels that a step computes in model m are written into the fused model's."""
+        source, name, axis = TracedModel.of(self.models[m], self.blueprints[m]), step.key, step.layout.carries
         kernels = {space: reduction.pairs[m] for space, reduction in self.plan.items()}
         length = self.tensors[name].shape[axis]
-        return source.axis_map(name, axis, kernels, layout=self.layout, length=length, share=self.plan.mix[m])
+        found = source.axis_map(name, axis, kernels, layout=self.layout, length=length, share=self.plan.mix[m])
+        held, written = step.layout.sizes(self.tensors[name])
+        return found if held == written else found.resized(held, written)
 
     def support(self, name: str, axis: int) -> np.ndarray:
         """(length × models) which models write the channels along an axis."""
@@ -75,7 +77,7 @@ class Union:
         read = {
             b.axis for s in self.blueprints[-1] for b in s.bindings if b.parameter == step.name and b.role == "reads"
         }
-        return written == [step.layout.write] and step.layout.write not in read
+        return written == [step.layout.carries] and step.layout.carries not in read
 
 
 class TargetSource:
@@ -90,7 +92,7 @@ class TargetSource:
     def __init__(self, union: Union, steps: Sequence[Step], fractions: Mapping[str, float]) -> None:
         self.fractions = fractions
         count = range(len(union.models))
-        self.maps = [{s.key: union.channel_map(s.key, s.layout.write, m) for s in steps} for m in count]
+        self.maps = [{s.key: union.channel_map(s, m) for s in steps} for m in count]
         self.observers = [_StepOutputs(model, steps, self._take(m)) for m, model in enumerate(union.models)]
         self.number, self.found = 0, Targets()
 

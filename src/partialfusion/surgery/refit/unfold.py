@@ -23,7 +23,8 @@ class Layout:
     """How a weight is stored.
 
     Attributes:
-        write: the axis that writes channels; the other one of the first two reads them.
+        write: the axis that writes channels, those of one group where a transposed convolution has groups; the other
+            one of the first two reads them.
         channels: the channel dimension, from the end, of what is read and of what is written.
         groups: number of groups of a convolution.
         flipped: a transposed convolution reads its kernel backwards.
@@ -36,17 +37,31 @@ class Layout:
 
     def matrix(self, weight: Tensor) -> Tensor:
         """(groups × outputs × inputs) of a weight; inputs are ordered by place in the kernel, then by channel."""
-        turned = weight.movedim(self.write, 0)
+        turned = weight.unflatten(0, (self.groups, -1)).movedim(1 + self.write, 1)
         if self.flipped:
-            turned = turned.flip(list(range(2, weight.dim())))
-        return turned.movedim(1, -1).reshape(self.groups, weight.shape[self.write] // self.groups, -1)
+            turned = turned.flip(list(range(3, turned.dim())))
+        return turned.movedim(2, -1).flatten(2)
 
     def weight(self, matrix: Tensor, like: Tensor) -> Tensor:
         """The inverse of `matrix`, in the shape of a given weight."""
-        turned = matrix.reshape(like.shape[self.write], *like.shape[2:], like.shape[1 - self.write]).movedim(-1, 1)
+        turned = matrix.unflatten(2, (*like.shape[2:], -1)).movedim(-1, 2)
         if self.flipped:
-            turned = turned.flip(list(range(2, like.dim())))
-        return turned.movedim(0, self.write)
+            turned = turned.flip(list(range(3, turned.dim())))
+        return turned.movedim(1, 1 + self.write).flatten(0, 1)
+
+    @property
+    def carries(self) -> int:
+        """The axis that carries the channels, or groups of them, that the weight computes."""
+        return self.write if self.groups == 1 else 0
+
+    def sizes(self, weight: Tensor) -> tuple[int, int]:
+        """How many positions a group has on the axis that carries it, and how many channels it writes."""
+        held = weight.shape[self.carries] // self.groups
+        return held, held if self.write == self.carries else weight.shape[self.write]
+
+    def outputs(self, weight: Tensor) -> int:
+        """The number of channels that the weight writes."""
+        return self.groups * self.sizes(weight)[1]
 
     def rows(self, output: Tensor) -> Tensor:
         """(samples and positions × channels) of what the weight computes."""
@@ -148,8 +163,6 @@ def _convolution(call: LayerCall) -> tuple[Layout, Window] | None:
     )
     if not call.operation.startswith("conv_transpose"):
         return Layout(0, dim, groups), Window.convolution(kernel, stride, padding, dilation)
-    if groups != 1:
-        return None
     extra = given.get("output_padding", 0)
     return Layout(1, dim, groups, flipped=True), Window.transposed(kernel, stride, padding, extra, dilation)
 
