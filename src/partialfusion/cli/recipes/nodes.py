@@ -23,6 +23,7 @@ YAML = "tag:yaml.org,2002:"
 LARGEST = 1 << 16  # bytes of a recipe; PyYAML takes a second for a few hundred thousand
 LARGEST_WHOLE = 2**63 - 1
 MOST_KEYS = 1000  # of a mapping with all that it merges
+DEEPEST = 100  # mappings and lists within each other
 
 
 class NodeError(Exception):
@@ -34,7 +35,17 @@ class NodeError(Exception):
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """PyYAML's loader; merged mappings may not double again and again."""
+    """PyYAML's loader; values may not be nested without end, and merged mappings not double again and again."""
+
+    depth = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise yaml.composer.ComposerError(None, None, "nested too deeply", self.peek_event().start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def flatten_mapping(self, node: MappingNode) -> None:
         super().flatten_mapping(node)
