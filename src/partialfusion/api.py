@@ -12,8 +12,9 @@ from torch import nn
 from .blueprint import Blueprint
 from .core.alone import alone
 from .core.batches import Batches
+from .core.examples import inputs_and_batches
 from .core.inputs import Inputs, Output
-from .core.literals import Align, Alpha, Convention, Features, Keep, NormRule, PruningName, Refit, Site, Zeros
+from .core.literals import Align, Alpha, Basis, Convention, Features, Keep, NormRule, PruningName, Refit, Site, Zeros
 from .core.progress import ProgressCallback, reporting
 from .core.scalars import check_seed
 from .errors import DataError, OptionError
@@ -24,6 +25,7 @@ from .fusing.options import Method, resolve, ridge_of, zeros_of
 from .fusing.pipeline import Pipeline
 from .fusing.prepare import traced
 from .fusing.refitting import refit_result
+from .fusing.related import of_one_base
 from .fusing.result import Fusion
 from .fusing.scoring import Evaluate, Scorer
 from .fusing.validation import check_mix, check_models, check_result, check_tensors
@@ -50,16 +52,17 @@ def trace(
 @alone
 def fuse(
     models: Sequence[nn.Module],
-    example_inputs: Any,
+    example_inputs: Any = None,
     *,
     output: Output | None = None,
     alpha: Alpha | None = None,
     budget: float | Budget | None = None,
-    mix: Sequence[float] | Literal["auto"] | None = None,
+    mix: float | Sequence[float] | Literal["auto"] | None = None,
     evaluate: Evaluate | None = None,
     method: Method = "partial-ot",
     features: Features = "auto",
     site: Site = "auto",
+    similarity: Basis = "auto",
     align: Align = "fixed-point",
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
@@ -77,7 +80,8 @@ def fuse(
     Args:
         models: the networks. The last one is the reference: the result has its class, and at alpha=0 its widths. Widths
             of elastic spaces may differ between the models.
-        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs. May be left out where
+            there is data, whose first two samples then serve. Bounds on latency hold for inputs of the size of these.
         output: which entry of the model's output is the result, by name or position. Default: "logits" where there is
             one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         alpha: how many channels more than one model's: 0 (one model's widths) to 1 (the exact ensemble); or a mapping
@@ -89,26 +93,32 @@ def fuse(
             gets its own alpha: channels stay apart where that saves most of the matching cost per parameter. In
             generalised pruning some spaces may become narrower than in one model to make others wider, so that 1.0 is
             better than alpha=0; bound flops, too, where time matters.
-        mix: the share of each model, summing to one; or "auto": search for the shares that score best;
-            `mixing` of the result holds what was measured. Default: equal shares.
+        mix: the share of each model, in their order, summing to one; for two models a number is the share of the first:
+            0.3 is [0.3, 0.7]. Or "auto": search for the shares that score best; `mixing` of the result holds what was
+            measured. Default: equal shares.
         evaluate: what scores a model for mix="auto": batches of (input, label), or of mappings with "labels", for
             accuracy; or a function of a model that gives a number, larger is better, or a tensor of one number for each
             sample; samples in the same order every time. Use images that were used neither for training nor for
             testing.
         method: "auto" (what was best where it was measured: with data "interpolate", refitted, and "cluster" where a
-            budget bounds the effective parameters; without data "partial-ot", the paper's method); "average" (channel i
-            with channel i), "permutation" (one to one: Git Re-Basin's weight matching, or with activations its
-            activation matching, which is what "partial-ot" does at alpha=0), "ot" (optimal transport), "partial-ot"
-            (the most similar channels are fused, the rest stay isolated); or generalised pruning of the ensemble:
-            "cluster" (similar channels of any model become one), "interpolate" (some channels of any model are kept,
-            and the others are read as linear combinations of them), "zip" (the most correlated become pairs),
-            "magnitude" (the least important are deleted), "magnitude+ot" (and merged into the others by optimal
-            transport). Or an object with settings: pf.Cluster(…), pf.Interpolate(…), pf.Zip(…), pf.Magnitude(…).
+            budget bounds the effective parameters; without data, and for models trained from one base, "partial-ot",
+            the paper's method, not refitted); "average" (channel i with channel i), "permutation" (one to one: Git
+            Re-Basin's weight matching, or with activations its activation matching, which is what "partial-ot" does at
+            alpha=0), "ot" (optimal transport), "partial-ot" (the most similar channels are fused, the rest stay
+            isolated); or generalised pruning of the ensemble: "cluster" (similar channels of any model become one),
+            "interpolate" (some channels of any model are kept, and the others are read as linear combinations of them),
+            "zip" (the most correlated become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and
+            merged into the others by optimal transport). Or an object with settings: pf.Cluster(…), pf.Interpolate(…),
+            pf.Zip(…), pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes activations
             when there is data, and both for clustering. "interpolate" works on activations alone; without data they
             are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but in generalised pruning post
             for spaces with batch norm, for "zip" and for "interpolate".
+        similarity: compare channels ("permutation") or, in spaces that may be rotated, directions ("rotation"): the
+            residual stream of a transformer that is read through norms alone, queries with keys and values within a
+            head, linear layers in a row. Everywhere else channels are compared. "auto" is rotation for transformers
+            where the method is "auto" and there is data.
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
@@ -116,7 +126,7 @@ def fuse(
             weights alone. "auto" is recalibrate or analytic, and repair for networks without norms where there is data;
             it leaves statistics alone that still hold, such as those of a model fused with its twin.
         refit: fit the result's layers to the models on the data afterwards, see `refit`; or the strength of its ridge.
-            "auto" does so where the method is "auto" and there is data.
+            "auto" does so where the method is "auto", there is data, and the models were not trained from one base.
         zeros: what refitting may do with the zero blocks between channels of different models: fill them ("free") or
             not ("kept"). Filled, the result is nearer to the models and the dense module as large as before, but blocks
             and files then hold all of it. "auto" is free, and kept where a budget bounds the effective parameters.
@@ -127,7 +137,8 @@ def fuse(
         allow_shortfall: accept a result that falls short of what was asked for, with a warning instead of an error: at
             alpha=1 one that is not the ensemble, or the plain average where no channels can be matched.
         seed: random seed of the checks, and of the search in generalised pruning.
-        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
+        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
+            elsewhere writes to the log (logging, level INFO).
     """
     check_models(models)
     if budget is not None and alpha is not None:
@@ -137,13 +148,13 @@ def fuse(
         raise OptionError(
             "mix='auto' and evaluate=… go together: pass labelled batches or a function of a model, with mix='auto'"
         )
-    inputs = Inputs.of(example_inputs, output)
-    batches = Batches.of(data, inputs.signature)
+    inputs, batches = inputs_and_batches(example_inputs, data, models[-1], output)
     bound = None if budget is None else Budget.of(budget)
     recipe = resolve(
         method=method,
         features=features,
         site=site,
+        similarity=similarity,
         align=align,
         norm=norm,
         convention=convention,
@@ -155,6 +166,7 @@ def fuse(
         zeros=zeros,
         has_data=batches is not None,
         effective=bound is not None and bound.effective,
+        related=isinstance(method, str) and method == "auto" and of_one_base(models),
     )
     scorer = None if evaluate is None else Scorer.of(evaluate, inputs.signature)
     with reporting(progress) as report:
@@ -170,7 +182,7 @@ def fuse(
 @alone
 def prune(
     model: nn.Module,
-    example_inputs: Any,
+    example_inputs: Any = None,
     *,
     output: Output | None = None,
     keep: Keep | None = None,
@@ -178,6 +190,7 @@ def prune(
     method: PruningName | PruningMethod = "cluster",
     features: Features = "auto",
     site: Site = "auto",
+    similarity: Basis = "auto",
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
     refit: Refit = "auto",
@@ -192,7 +205,8 @@ def prune(
 
     Args:
         model: the network; it stays as it is.
-        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs. May be left out where
+            there is data, whose first two samples then serve. Bounds on latency hold for inputs of the size of these.
         output: which entry of the model's output is the result, by name or position. Default: "logits" where there is
             one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         keep: the fraction of the channels that is kept, 1 for all of them; or a mapping from patterns of space names to
@@ -209,6 +223,8 @@ def prune(
             alone; without data they are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
             norm, for "zip" and for "interpolate".
+        similarity: choose among channels ("permutation") or, in spaces that may be rotated, among the principal
+            directions ("rotation"), as SliceGPT does; "auto" as for `fuse`.
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
             gives channels that no norm follows the spread and mean that they had, from the data, or from weights
@@ -221,17 +237,18 @@ def prune(
         allow_shortfall: accept a result that falls short of what was asked for, with a warning instead of an error: at
             keep=1 one that is not the model, or the model itself where no space can change its width.
         seed: random seed of the search and the checks.
-        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
+        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
+            elsewhere writes to the log (logging, level INFO).
     """
     check_tensors(model, "the model")
     if budget is not None and keep is not None:
         raise OptionError("keep and budget exclude each other: a budget finds what to keep of every space")
-    inputs = Inputs.of(example_inputs, output)
-    batches = Batches.of(data, inputs.signature)
+    inputs, batches = inputs_and_batches(example_inputs, data, model, output)
     recipe = resolve(
         method=method,
         features=features,
         site=site,
+        similarity=similarity,
         align="greedy",
         norm=norm,
         convention=convention,
@@ -272,7 +289,8 @@ def refit(
         ridge: how strongly weights are held, relative to the mean square of what they read.
         zeros: fill the zero blocks ("free"), or keep them at zero ("kept"), as the block form and small files need.
             "auto" is what the options of the fusion say: free, unless its budget bounds the effective parameters.
-        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals.
+        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
+            elsewhere writes to the log (logging, level INFO).
 
     Returns:
         A new result with its own model.

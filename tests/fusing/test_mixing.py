@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import partialfusion as pf
+from partialfusion.core import progress
 from partialfusion.core.inputs import Inputs
 from partialfusion.core.progress import silent
 from partialfusion.fusing.mix_search import FINEST, around, coarse
@@ -330,6 +332,21 @@ def test_models_that_are_the_same_keep_equal_shares() -> None:
     model, x = ZOO["mlp"].model(0), ZOO["mlp"].inputs()
     mixing = pf.fuse([model, model], x, alpha=1, mix="auto", evaluate=lambda m: 1.0).mixing
     assert mixing.mix == EQUAL
+
+
+def test_progress_is_in_the_log_where_there_is_no_terminal(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    models, x = [ZOO["mlp"].model(seed) for seed in (0, 1)], ZOO["mlp"].inputs()
+    evaluate = towards((0.3, 0.7), models, x)
+    with caplog.at_level(logging.INFO, "partialfusion"):
+        pf.fuse(models, x, mix="auto", evaluate=evaluate)
+    assert [line for line in caplog.messages if re.fullmatch(r"mix 0.3 : 0.7 \(\d+ % done\)", line)]
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "partialfusion"):
+        pf.fuse(models, x, mix="auto", evaluate=evaluate, progress=False)
+    assert not [line for line in caplog.messages if "done)" in line]
 
 
 def test_progress_is_told_for_every_mix() -> None:

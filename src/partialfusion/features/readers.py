@@ -11,6 +11,7 @@ from ..blueprint import AxisBinding, Space
 from ..core.arrays import Floats
 from .moments import Moments
 
+BACKGROUND = 1e-4  # what noise counts beside the data
 SCARCE = 10  # samples for each channel at which the ridge is twice as strong, below it grows by the square
 
 
@@ -24,6 +25,8 @@ class Reader:
         mean: (n × slots) means.
         norms: (n,) norm of the entries that read each channel.
         samples: samples, positions and slots that the moments are averages of.
+        unseen: (n × n) covariances to go by in what the data does not show, on the scale at which they count; 0 for
+            none.
     """
 
     weight: str
@@ -31,10 +34,12 @@ class Reader:
     mean: Floats
     norms: Floats
     samples: int
+    unseen: Floats | float = 0.0
 
     def gram(self, *, centred: bool) -> Floats:
         """(n × n) what is to be explained: second moments, or covariances where a constant costs nothing."""
-        return self.second - self.mean @ self.mean.T / self.mean.shape[1] if centred else self.second
+        seen = self.second - self.mean @ self.mean.T / self.mean.shape[1] if centred else self.second
+        return seen + self.unseen
 
     def ridge(self, strength: float) -> float:
         """A ridge of this strength; stronger where there are few samples for each channel."""
@@ -60,6 +65,21 @@ def measured(places: Sequence[Moments]) -> tuple[Floats, Floats, int]:
         mean = mean + means
     samples = sum(m.count * m.sums[0].shape[1] for m in places)
     return second / len(places), mean / len(places), samples
+
+
+def background(places: Sequence[Moments], seen: Floats) -> Floats | float:
+    """(n × n) covariances of noise on a scale at which they count little beside what is seen.
+
+    On data, channels may be silent, or alike by chance where there are few samples. Noise tells them apart, so that a
+    channel is read from its duplicate wherever there is one, and not only on the data.
+    """
+    if not places:
+        return 0.0
+    covariance = np.sum([m.union_covariance().cpu().numpy() for m in places], axis=0)
+    size = float(np.trace(covariance))
+    if not (np.isfinite(size) and size > 0):
+        return 0.0
+    return BACKGROUND * float(np.trace(seen)) / size * covariance
 
 
 def pooled(readers: Sequence[Reader], centred: Mapping[str, bool]) -> tuple[Floats, Floats]:

@@ -19,7 +19,7 @@ from ..kernels import Choice, Interpolation, KernelPair, ReadMap, Shift
 from ..solvers import Selection, assignment, nearest_kept, read_map, select, select_blocks, swap
 from .activations import Place, finite
 from .moments import Moments
-from .readers import Reader, dense_bindings, measured, pooled
+from .readers import Reader, background, dense_bindings, measured, pooled
 from .traced import TracedModel
 from .weights import describing_parameters, slices
 
@@ -36,6 +36,7 @@ class UnionFeatures:
         moments: space → moments of the union's activations, one for each place where the space is seen.
         kind: "weights", "activations" or "both"; spaces whose activations are not seen go by their weights.
         shifts: weight → what can take a constant in what it computes, where there is such a parameter.
+        noise: like the moments, measured on noise; interpolation goes by it in what the data does not show.
     """
 
     sources: Sequence[TracedModel]
@@ -43,6 +44,7 @@ class UnionFeatures:
     moments: Mapping[str, Mapping[Place, Moments]]
     kind: str
     shifts: Mapping[str, Shift] = field(default_factory=dict)
+    noise: Mapping[str, Mapping[Place, Moments]] = field(default_factory=dict)
 
     @cached_property
     def parameters(self) -> set[str]:
@@ -109,17 +111,15 @@ class UnionFeatures:
         return {}
 
     def _reading(self, space: str) -> list[Reader]:
-        seen: dict[str, list[Moments]] = {}
-        if self._by_activations(space):
-            for (_, weight, role, *_), moments in self.moments[space].items():
-                if role == "reads":
-                    seen.setdefault(weight, []).append(moments)
+        seen = _by_weight(self.moments.get(space, {})) if self._by_activations(space) else {}
+        noise = _by_weight(self.noise.get(space, {}))
         found: list[Reader] = []
         for binding in dense_bindings(self.sources[-1].blueprint[space]):
             if binding.parameter in seen and all(r.weight != binding.parameter for r in found):
                 second, mean, samples = measured(seen[binding.parameter])
                 norms = self._norms_of(space, binding.parameter)
-                found.append(Reader(binding.parameter, finite(second, space), mean, norms, samples))
+                unseen = background(noise.get(binding.parameter, ()), second)
+                found.append(Reader(binding.parameter, finite(second, space), mean, norms, samples, unseen))
         return found
 
     def _norms_of(self, space: str, weight: str) -> Floats:
@@ -239,7 +239,7 @@ class UnionSpace:
             matrix = read_map(own, kept, ridge=reader.ridge(ridge), tolerance=TOLERANCE)
             offset = None if shift is None else reader.mean - matrix @ reader.mean[kept]
             maps[reader.weight] = ReadMap(matrix, offset, shift)
-        return Interpolation(nearest_kept(gram, kept), maps)
+        return Interpolation(nearest_kept(gram, kept), maps, gram.diagonal().copy(), gram.diagonal()[kept].copy())
 
     def importance(self, by: str) -> Floats:
         """(n,) by "incoming" or "outgoing" weights or by the deviation of the "activation", times the model's share."""
@@ -330,6 +330,15 @@ class UnionHeads(UnionSpace):
                 lost = part.diagonal() if i == j else part[assignment(part)]
                 total[i, j] = total[j, i] = total[i, j] + lost.mean() / len(self.spaces)
         return total
+
+
+def _by_weight(places: Mapping[Place, Moments]) -> dict[str, list[Moments]]:
+    """Weight → the moments of what it reads in each of its uses."""
+    found: dict[str, list[Moments]] = {}
+    for (_, weight, role, *_), moments in places.items():
+        if role == "reads":
+            found.setdefault(weight, []).append(moments)
+    return found
 
 
 def _relative(values: Tensor, sizes: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..core.literals import Alpha, Convention, Keep, MethodName, Refit, Site, Zeros
+from ..core.literals import Alpha, Basis, Convention, Keep, MethodName, Refit, Site, Zeros
 from ..core.scalars import check_seed, is_number
 from ..errors import DataError, OptionError
 from ..surgery import RIDGE
@@ -30,6 +30,8 @@ class Recipe:
 
     `alpha` is for fusions and `keep` for prunings of one model; the other is None. `refit` is the strength of the
     ridge, 0 where nothing was refitted. `zeros` is what refitting may do with the zero blocks: "free" or "kept".
+    `similarity` is "rotation" where spaces that may be rotated are compared by their directions; "auto" until it is
+    known whether there are any.
     """
 
     method: str
@@ -45,6 +47,7 @@ class Recipe:
     pruning: PruningMethod | None = None
     refit: float = 0.0
     zeros: Literal["free", "kept"] = "kept"
+    similarity: Basis = "permutation"
 
     @property
     def partial(self) -> bool:
@@ -75,18 +78,21 @@ def resolve(
     seed: int,
     refit: Refit,
     zeros: Zeros = "auto",
+    similarity: Basis = "auto",
     has_data: bool,
     effective: bool = False,
+    related: bool = False,
 ) -> Recipe:
     """The recipe that a user's options mean.
 
-    Beside the options themselves, whether there is data, and whether a budget bounds the effective parameters: these
-    grow where refitting fills zero blocks.
+    Beside the options themselves, whether there is data, whether a budget bounds the effective parameters, which grow
+    where refitting fills zero blocks, and whether the models were trained from one base.
     """
     known = ("auto", *PRUNING) if keep is not None else ("auto", *COUPLING, *PRUNING)
     automatic = isinstance(method, str) and method == "auto"
+    anew = automatic and has_data and not related
     if automatic:
-        reads = features in ("auto", "activations") and site in ("auto", "post")
+        reads = features in ("auto", "activations") and site in ("auto", "post") and not related
         method = suited("cluster" if keep is not None else "partial-ot", reads and has_data, has_data and effective)
     if isinstance(method, str):
         _known("method", method, known)
@@ -98,6 +104,7 @@ def resolve(
     _known("align", align, ("fixed-point", "greedy"))
     _known("convention", convention, ("value", "mass"))
     _known("site", site, ("auto", "pre", "post"))
+    _known("similarity", similarity, ("auto", "permutation", "rotation"))
     if pruning is not None and getattr(pruning.prefers, "only", False):
         _known("features", features, ("auto", "weights", pruning.prefers.features))
         _known("site", site, ("auto", pruning.prefers.site))
@@ -109,7 +116,7 @@ def resolve(
     if pruning is not None and pruning.needs_data and not has_data:
         raise DataError(f"{pruning} needs data: pass data=… (batches of inputs)")
     if refit == "auto":
-        refit = automatic and has_data
+        refit = anew
     if refit is not False and not has_data:
         raise DataError("refit needs data: pass data=… (batches of inputs; labels are not used)")
     if alpha is None and keep is None:
@@ -124,8 +131,28 @@ def resolve(
         )
     ridge, alpha, keep = ridge_of(refit), _plain(alpha), _plain(keep)
     return Recipe(
-        name, features, site, align, norm, convention, alpha, keep, mix, check_seed(seed), pruning, ridge, filling
+        name,
+        features,
+        site,
+        align,
+        norm,
+        convention,
+        alpha,
+        keep,
+        mix,
+        check_seed(seed),
+        pruning,
+        ridge,
+        filling,
+        _basis(similarity, name, anew),
     )
+
+
+def _basis(similarity: Basis, method: str, auto: bool) -> Basis:
+    """What is compared: where the user does not say, directions if the method is automatic and there is data."""
+    if similarity == "rotation" and method == "average":
+        raise OptionError("method='average' compares nothing, so similarity='rotation' has no meaning for it")
+    return "permutation" if similarity == "auto" and not auto else similarity
 
 
 def _plain(given: Any) -> Any:
@@ -139,8 +166,9 @@ def suited(otherwise: str, dense: bool, effective: bool) -> str:
     """The method that was the best one where it was measured (docs/choosing.md).
 
     Args:
-        otherwise: the method where there is no data.
-        dense: whether there is data, and nothing keeps a method from reading combinations of activations.
+        otherwise: the method where there is no data, or the models have one base.
+        dense: whether there is data, nothing keeps a method from reading combinations of activations, and the models
+            have not one base.
         effective: whether there is data, and the result is to be small as blocks and in files.
     """
     if effective:

@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torch import nn
 
@@ -18,6 +19,7 @@ from ..core.progress import ProgressCallback
 from ..core.text import shorten
 from ..features import Need
 from ..kernels import PlanTemplate
+from ..rotation import Rotatable, rotatable
 from ..surgery import (
     ResizeError,
     SurgeryResult,
@@ -31,12 +33,14 @@ from ..surgery.config import follow_config, refuse
 from .align import Aligner
 from .budget import Allocator, Budget, BudgetError, allocator
 from .methods import Interpolate
+from .notices import Notices
 from .options import Recipe
 from .prepare import changes_of
 from .pruning import UnionPruner, steps_of
 from .refitting import refit_result
 from .result import Fusion, Latency, not_interpolated
-from .shortfall import averaging_note, check_reducible, shortfall_of
+from .rotating import rotated
+from .shortfall import check_reducible, shortfall_of
 from .sources import Sources
 from .validation import check_alpha, check_keep
 
@@ -66,6 +70,7 @@ class Reduced:
         recipe: the options, with the sizes that a budget gave.
         sizes: elastic space → isolated fraction, or for one model the fraction that is kept.
         exact: whether norm statistics are left alone where nothing is reduced.
+        pipeline: what made it, with the models in the frames that they were fused in.
     """
 
     fusion: Fusion
@@ -73,6 +78,7 @@ class Reduced:
     recipe: Recipe
     sizes: Mapping[str, float]
     exact: bool
+    pipeline: Pipeline
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,46 @@ class Pipeline:
         self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs, self.alphas)
         self._aligners: dict[object, Aligner] = {}
         self._pruners: dict[object, UnionPruner] = {}
-        self._warned: set[str] = set()
+        self.notices = Notices()
+        self._originals = tuple(self.models)
+        self._rotated: tuple[str, ...] = ()
+        self._unrotated: tuple[str, ...] = ()
+        self._turned: dict[bool, Pipeline] = {}
+
+    def turned(self, recipe: Recipe, budget: Budget | None) -> Pipeline:
+        """The pipeline on models whose directions correspond, where the recipe asks for that and something may be
+        rotated. Layer norms stay what they are where streams are fused as wholes."""
+        if recipe.similarity == "permutation" or self._rotated:
+            return self
+        sizes = {} if budget is not None else self._sizes(recipe)
+        if sizes and recipe.keep is None and all(size == 1.0 for size in sizes.values()):
+            return self  # nothing is compared
+        self.sources.require_numbers()
+        blueprint = self.sources.blueprint
+        if recipe.similarity == "auto" and not (blueprint.normed or any(s.bundle for s in blueprint)):
+            return self  # no transformer
+        found = self._rotatable
+        if not found.spaces:
+            if recipe.similarity == "rotation":
+                self.notices.once(f"nothing in {type(self.models[-1]).__name__} may be rotated: channels are compared")
+            return self
+        if found.left and recipe.similarity == "rotation":
+            self.notices.once(f"{shorten(found.left)} may not be rotated: there, channels are compared")
+        equal = all(len(set(self.sources.widths[s])) == 1 for s in found.directions)
+        whole = budget is None and equal and recipe.keep is None and not any(sizes.get(s) for s in found.directions)
+        if whole not in self._turned:
+            self.progress("rotating the models", 0.0)
+            other = copy.copy(self)
+            other.sources = rotated(self.sources, found, keep_norms=whole, seed=recipe.seed)
+            other.models = other.sources.models
+            other._rotated, other._unrotated = tuple(found.spaces), found.left
+            other._aligners, other._pruners = {}, {}
+            self._turned[whole] = other
+        return self._turned[whole].reporting_to(self.progress)
+
+    @cached_property
+    def _rotatable(self) -> Rotatable:
+        return rotatable(self.models, self.sources.blueprints, self.inputs)
 
     def reporting_to(self, progress: ProgressCallback) -> Pipeline:
         """The same pipeline, with all that it knows, that reports to somebody else."""
@@ -140,6 +185,10 @@ class Pipeline:
             budget: bounds on the result, instead of the recipe's sizes.
             exact: leave norm statistics alone where nothing is reduced.
         """
+        pipeline = self.turned(recipe, budget)
+        recipe = replace(recipe, similarity="rotation" if pipeline._rotated else "permutation")
+        if pipeline is not self:
+            return pipeline.reduce(recipe, budget, exact=exact)
         if budget is not None or not (recipe.is_average or recipe.keep == 1.0):
             fuses, allowed = len(self.models) > 1, self.allow_shortfall
             check_reducible(self.models[-1], self.sources.blueprint, fuses=fuses, allowed=allowed)
@@ -153,15 +202,15 @@ class Pipeline:
             sized = _Sized(recipe, sizes, self._template(recipe, sizes))
         else:
             sized = self._affordable(budget, recipe)
-            self._warn_of_operations(sized.operations)
+            self.notices.operations(sized.operations, len(self.models))
         recipe = sized.recipe
-        self._warn_of_unseen(recipe)
+        self.notices.unseen(self._unseen(recipe))
         result, template = self._operate(sized.template, recipe)
         sizes = {space: sized.sizes[space] for space in self.sources.names("elastic")}
         fusion = replace(
             self._finished(result, recipe, sizes, exact=exact), latency=sized.latency, operations=sized.operations
         )
-        return Reduced(fusion, template, recipe, sizes, exact)
+        return Reduced(fusion, template, recipe, sizes, exact, self)
 
     @property
     def _fades(self) -> bool:
@@ -170,8 +219,9 @@ class Pipeline:
 
     def remix(self, reduced: Reduced, mix: Mix) -> Fusion:
         """The result for other shares of the models; what is matched stays."""
-        result = apply(self.models, self.sources.blueprints, reduced.template.plan(mix), self.inputs)
-        fusion = self._finished(result, replace(reduced.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
+        made = reduced.pipeline.reporting_to(self.progress)
+        result = apply(made.models, made.sources.blueprints, reduced.template.plan(mix), self.inputs)
+        fusion = made._finished(result, replace(reduced.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
         return replace(fusion, latency=reduced.fusion.latency, operations=reduced.fusion.operations)
 
     def aligner(self, recipe: Recipe) -> Aligner:
@@ -280,35 +330,6 @@ class Pipeline:
         self._pruners.clear()
         return changed
 
-    def _warn_of_unseen(self, recipe: Recipe) -> None:
-        """Nobody should believe that activations were compared where none were seen; one warning for each space."""
-        unseen = [space for space in self._unseen(recipe) if space not in self._warned]
-        if unseen:
-            log.warning("no activations were seen of %s: matched by weights instead", shorten(unseen))
-        self._warned.update(unseen)
-
-    def _warn_of_averaging(self, recipe: Recipe, sizes: Mapping[str, float]) -> None:
-        """Nobody should believe that a network was fused of which a large part was only averaged."""
-        if len(self.models) > 1 and not recipe.is_average:
-            apart = any(sizes.values()) if sizes else recipe.alpha != 0.0
-            note = averaging_note(self.models[-1], self.sources.blueprint, apart=apart)
-            self._warn_once([note] if note else [])
-
-    def _warn_of_operations(self, operations: float | None) -> None:
-        """A bound on parameters alone may make early layers wide, which have few of them and many operations."""
-        if operations is not None and operations > len(self.models):
-            log.warning(
-                "the result takes %.2f times the operations of one model, more than the models one by one: bound them, "
-                "too, as in pf.Budget(dense=…, flops=…)",
-                operations,
-            )
-
-    def _warn_once(self, notes: Sequence[str]) -> None:
-        for note in notes:
-            if note not in self._warned:
-                log.warning("%s", note)
-        self._warned.update(notes)
-
     def _unseen(self, recipe: Recipe) -> list[str]:
         pruner = self._pruner(recipe)
         if self.batches is None or not self.sources.recorded:
@@ -337,7 +358,7 @@ class Pipeline:
         elif not (exact and recipe.norm == "recalibrate" and self.sources.agree_with(result.model, recipe.mix)):
             unrepaired = set_statistics(result, self.models, blueprints, recipe.norm, batches, self.progress)
         if not compared:
-            self._warn_of_averaging(recipe, sizes)
+            self.notices.averaging(self.models, self.sources.blueprint, recipe, sizes)
         refits = bool(recipe.refit) and batches is not None and not (whole and not shortfall)
         fusion = Fusion(
             result.model,
@@ -345,15 +366,18 @@ class Pipeline:
             tuple(blueprints),
             recipe if refits else replace(recipe, refit=0.0),
             count(result, self.models[-1]),
-            tuple(self.models),
+            self._originals,
             self.inputs.signature,
             unseen=tuple(self._unseen(recipe)),
             shortfall=shortfall,
             changes=self._changes,
             unrepaired=unrepaired,
+            rotated=self._rotated,
+            unrotated=self._unrotated,
+            equivalents=tuple(self.models),
         )
         if isinstance(recipe.pruning, Interpolate):
-            self._warn_once(not_interpolated(result.plan, blueprints[-1]))
+            self.notices.once(*not_interpolated(result.plan, blueprints[-1]))
         if refits and batches is not None:
             left = refit_result(fusion, result.model, batches, recipe, self.progress)
             fusion = replace(fusion, count=count(result, self.models[-1]), unrefitted=left)

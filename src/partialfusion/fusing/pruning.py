@@ -137,7 +137,16 @@ class UnionPruner:
         if self._by_noise:
             seen = self.sources.noise(Need(self.recipe.site, within=True), self.recipe.seed).union(self.recipe.site)
             return UnionFeatures(self.sources.traced, frames, seen, "activations", self._shifts())
-        return UnionFeatures(self.sources.traced, frames, self._moments, self.recipe.features, self._shifts())
+        return UnionFeatures(
+            self.sources.traced, frames, self._moments, self.recipe.features, self._shifts(), self._background()
+        )
+
+    def _background(self) -> dict[str, dict[Place, Moments]]:
+        """What a method that goes by activations alone sees of noise beside the data."""
+        if not getattr(self.method.prefers, "only", False):
+            return {}
+        found = self.sources.background(Need(self.recipe.site, within=True), self.recipe.seed)
+        return {} if found is None else found.union(self.recipe.site)
 
     def _shifts(self) -> dict[str, Shift]:
         """Weight → its bias, or the mean of the norm that alone follows it."""

@@ -23,7 +23,7 @@ def refit_result(
     return refit_model(
         model,
         result.layout,
-        result.sources,
+        result.equivalents,
         result.blueprints,
         result.plan,
         batches,

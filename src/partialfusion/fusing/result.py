@@ -83,6 +83,8 @@ class Summary:
     latency: Latency | None = None
     operations: float | None = None
     not_interpolated: tuple[str, ...] = ()
+    rotated: str = ""
+    unrotated: str = ""
 
     def __repr__(self) -> str:
         return str(self)
@@ -95,6 +97,7 @@ class Summary:
                 table(tuple(columns), rows, align="<<" + ">" * (len(columns) - 2)),
                 self._how(),
                 str(self.count),
+                *([f"directions instead of channels: {self.rotated}"] if self.rotated else []),
                 *([] if self.operations is None else [f"operations: {self.operations:.2f}× one model"]),
                 *([] if self.latency is None else [str(self.latency)]),
                 *self._notes(),
@@ -106,7 +109,8 @@ class Summary:
         unseen = ", ".join(self.unseen)
         notes = [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
         notes += [f"only averaged, whatever the size: {self.averaged}"] if self.averaged else []
-        notes += [f"not repaired, for they are used in several ways: {self.unrepaired}"] if self.unrepaired else []
+        notes += [f"not repaired, used in several ways or by no layer: {self.unrepaired}"] if self.unrepaired else []
+        notes += [f"compared by channels, for they may not be rotated: {self.unrotated}"] if self.unrotated else []
         unfit = self.unrefitted
         notes += [f"not refitted, since no layer that can be fitted uses them: {unfit}"] if unfit else []
         notes += [f"not used in evaluation mode, so averaged as it stands: {self.unused}"] if self.unused else []
@@ -156,6 +160,9 @@ class Fusion:
         recipe: the options.
         count: dense and effective parameters.
         sources: the models it was made of.
+        rotated: the spaces whose directions were compared instead of their channels.
+        unrotated: streams and spaces of heads whose channels were compared all the same, for they may not be rotated.
+        equivalents: what the plan applies to: models that compute what the sources do, rotated where `rotated` says so.
         inputs: how they are called.
         mixing: the mixes that were measured, where mix was "auto".
         unseen: spaces that were to be matched by activations and were matched by their weights, since the data showed
@@ -165,7 +172,7 @@ class Fusion:
         changes: how the result's modules differ from the last source's other than by their widths.
         latency: the time of one call as it was measured, where a budget bounds it.
         operations: those of one call relative to the last model, where a budget found the sizes.
-        unrepaired: weights whose channels were to get the spread of their sources and could not.
+        unrepaired: parameters whose channels were to get the spread of their sources and could not.
         unrefitted: weights that were to be refitted and could not.
     """
 
@@ -184,6 +191,13 @@ class Fusion:
     operations: float | None = None
     unrepaired: tuple[str, ...] = ()
     unrefitted: tuple[str, ...] = ()
+    rotated: tuple[str, ...] = ()
+    unrotated: tuple[str, ...] = ()
+    equivalents: tuple[nn.Module, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.equivalents:
+            object.__setattr__(self, "equivalents", self.sources)
 
     @property
     def layout(self) -> Mapping[str, Space]:
@@ -198,7 +212,8 @@ class Fusion:
     def __repr__(self) -> str:
         recipe = self.recipe
         size = f"keep={recipe.keep}" if recipe.keep is not None else f"alpha={recipe.alpha}, mix={recipe.mix}"
-        return f"Fusion({type(self.model).__name__}, {recipe.method}, {size}, {self.count.ratio:.2f}× one model)"
+        large = f"{self.count.ratio:.2f}× one model, {self.count.effective_ratio:.2f}× as blocks"
+        return f"Fusion({type(self.model).__name__}, {recipe.method}, {size}, {large})"
 
     def summary(self) -> Summary:
         """Channels fused, isolated, combined and deleted per space, parameters, and convergence."""
@@ -234,6 +249,8 @@ class Fusion:
             self.latency,
             self.operations,
             not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
+            shorten(self.rotated),
+            shorten(self.unrotated),
         )
 
 

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..core.batches import feed
-from ..core.inputs import Signature
+from ..core.inputs import LABELS, Signature
 from ..core.modules import at_rest
 from ..errors import DataError, OptionError
 
-LABELS = ("labels", "label")  # where a mapping has its labels
 IGNORED = -100  # a label that does not count, as in PyTorch's cross_entropy
 
 Evaluate = Callable[[nn.Module], Any] | Iterable[Any]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import copy
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from torch import Tensor, nn
 
 from ..blueprint import Blueprint
+from ..core.arrays import Floats
 from ..core.batches import Batches
 from ..core.inputs import Inputs, run
 from ..core.literals import Mix
-from ..core.modules import named_tensors
+from ..core.modules import first_line, named_tensors
 from ..core.noise import noise
 from ..errors import DataError, MismatchError, OptionError
 from ..features import Activations, Need, TracedModel
 from ..surgery.verify import close
 from .conform import conformed
+
+log = logging.getLogger(__name__)
 
 NOISE_ROWS = 16  # of a batch of noise
 NOISE_RUNS = 64  # batches of it, at most
@@ -52,7 +57,31 @@ class Sources:
         self.inputs, self.batches = inputs, batches
         self.needs = set(needs)
         self.alphas = sorted({0.0 if alpha == 1.0 else alpha for alpha in alphas})
+        self.paired: Mapping[str, Sequence[Floats]] = {}
         self._activations: Activations | None = None
+
+    def turned(
+        self,
+        models: Sequence[nn.Module],
+        blueprints: Sequence[Blueprint] | None = None,
+        paired: Mapping[str, Sequence[Floats]] | None = None,
+    ) -> Sources:
+        """The same sources with models that compute what these do and have other channels.
+
+        Args:
+            models: these models.
+            blueprints: theirs, if something else changed.
+            paired: space of which the channels of all models correspond in their order → for each model but the last
+                (n × m), what fusing them costs.
+        """
+        other = copy.copy(self)
+        for known in ("traced", "_references"):
+            other.__dict__.pop(known, None)
+        other.models = tuple(models)
+        other.blueprints = self.blueprints if blueprints is None else tuple(blueprints)
+        other.paired = paired or {}
+        other._activations = None
+        return other
 
     @property
     def blueprint(self) -> Blueprint:
@@ -127,6 +156,17 @@ class Sources:
             first = record(1, rows)
         runs = max((m.wanted(NOISE_SAMPLES) for m in first.moments.values()), default=1)
         return first if runs <= 1 else record(min(runs, NOISE_RUNS), rows)
+
+    def background(self, need: Need, seed: int) -> Activations | None:
+        """What is measured on noise beside the data; None, with a warning, where the models do not run on it."""
+        try:
+            return self.noise(need, seed)
+        except Exception as error:  # whatever the code of a model raises for inputs that it does not expect
+            log.warning(
+                "the models do not run on noise (%s): the data alone tells channels apart that it hardly shows",
+                first_line(error),
+            )
+            return None
 
     @property
     def recorded(self) -> bool:

@@ -91,10 +91,21 @@ def _check_quantized_modules(model: nn.Module, what: str) -> None:
             )
 
 
-def check_mix(mix: Sequence[Any] | None, models: int) -> tuple[float, ...]:
-    """The shares of the models as numbers."""
+def check_mix(mix: Sequence[Any] | float | None, models: int) -> tuple[float, ...]:
+    """The shares of the models, in their order; a number is the share of the first of two models."""
     if mix is None:
         return (1.0 / models,) * models
+    if is_number(mix):
+        share = float(mix)  # type: ignore[arg-type]
+        if models != 2:
+            raise OptionError(
+                f"mix={share:g} has one share for {models} models: a number is the share of the first of two models; "
+                "give one share for each"
+            )
+        if not 0.0 <= share <= 1.0:
+            raise OptionError(f"mix={share:g} is the share of the first of two models: it must be between 0 and 1")
+        return share, 1.0 - share
+    assert not isinstance(mix, float)
     try:
         shares = tuple(float(w) for w in mix)
     except (TypeError, ValueError):

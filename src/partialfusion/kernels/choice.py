@@ -111,7 +111,11 @@ def _of_model(whole: Interpolation | None, place: Ints, rows: slice) -> Interpol
         matrix = np.empty_like(found.matrix[rows])
         matrix[:, place] = found.matrix[rows]
         maps[weight] = replace(found, matrix=matrix, offset=None if found.offset is None else found.offset[rows])
-    return Interpolation(place[whole.nearest[rows]], maps)
+    sizes, kept = None if whole.sizes is None else whole.sizes[rows], None
+    if whole.kept is not None:
+        kept = np.empty_like(whole.kept)
+        kept[place] = whole.kept
+    return Interpolation(place[whole.nearest[rows]], maps, sizes, kept)
 
 
 def _support(choice: Choice, model: Ints, models: int) -> np.ndarray:

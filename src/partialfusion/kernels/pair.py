@@ -58,10 +58,14 @@ class Interpolation:
         nearest: (sources,) the target channel that stands for each; a kept channel stands for itself.
         maps: weight that reads the space → its read kernel; None for one that is not known, as in a plan from a file.
             All that is not in here reads the nearest channels.
+        sizes: (sources,) the mean square of each, and `kept` (targets,) that of the target channels, on one scale; None
+            where they are not known.
     """
 
     nearest: Ints
     maps: Mapping[str, ReadMap | None]
+    sizes: Floats | None = None
+    kept: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,25 @@ class KernelPair:
         read = self.reading()
         assert isinstance(read, Pattern)
         return np.bincount(read.target, read.weight, self.targets).astype(np.float64)
+
+    def squares(self) -> Floats:
+        """(targets,) how much the square of each target channel counts in the sum of the squares of what is read.
+
+        As often as it is read, or for channels that hardly correlate by the squares of the coefficients with which it
+        is: whichever comes nearer to the known sum, to which both are scaled.
+        """
+        found = self.interpolation
+        counted = self.counted()
+        if found is None or found.sizes is None or found.kept is None:
+            return counted
+        maps = [m.matrix for m in found.maps.values() if m is not None]
+        ways = [counted, *([np.mean([(m**2).sum(0) for m in maps], axis=0)] if maps else [])]
+        totals = [float(way @ found.kept) for way in ways]
+        total = float(found.sizes.sum())
+        if not (total > 0 and min(totals) > 0):
+            return counted
+        nearer = min(range(len(ways)), key=lambda k: abs(np.log(totals[k] / total)))
+        return np.asarray(ways[nearer] * (total / totals[nearer]), np.float64)
 
     def write_matrix(self) -> Floats:
         """(targets × sources), dense: for inspection and tests."""

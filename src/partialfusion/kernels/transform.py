@@ -46,6 +46,21 @@ class AxisMap:
             result.index_copy_(axis, torch.from_numpy(new.reshape(-1)).to(device), _combined(tensor, axis, matrix, old))
         return result
 
+    def resized(self, old: int, new: int) -> AxisMap:
+        """The same map of runs of positions, which have another size.
+
+        Args:
+            old: the size of the runs here; every run is mapped as a whole.
+            new: their size in the map that is wanted.
+        """
+        assert not self.dense, "read maps have channels of their own, no runs"
+        first = self.source % old == 0
+        target, source = (
+            ((index[first] // old * new)[:, None] + np.arange(new)).reshape(-1) for index in (self.target, self.source)
+        )
+        weight = None if self.weight is None else np.repeat(self.weight[first], new)
+        return AxisMap(target, source, weight, self.length // old * new, self.gather, self.copy)
+
 
 def _combined(tensor: Tensor, axis: int, matrix: Floats, index: Ints) -> Tensor:
     """The positions (sources × multiplicity) of an axis combined into (targets · multiplicity) others."""

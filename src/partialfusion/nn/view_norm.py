@@ -27,7 +27,7 @@ class ViewNorm(nn.Module):
 
     Args:
         views: (views × channels) how much each channel counts in the statistics of each view; no entry is negative and
-            every row sums to one.
+            every row sums to one, which it need not where no mean is subtracted.
         shares: (views × channels) by which views a channel is normalised; every column sums to one.
         weight: the scale of every channel, a tensor of as many entries as there are channels, in any shape; without
             it the scale is one, whatever the offset.
@@ -62,7 +62,7 @@ class ViewNorm(nn.Module):
         then: Mapping[str, nn.Module] | None = None,
     ) -> None:
         super().__init__()
-        _check(views, shares, {weight_name: weight, bias_name: bias})
+        _check(views, shares, {weight_name: weight, bias_name: bias}, centred)
         if dim >= 0:
             raise ValueError(f"dim is {dim}: count the dimension of the channels from the end, such as -1")
         dtype = weight.dtype if weight is not None else torch.float32
@@ -164,7 +164,7 @@ def _vector(parameter: Tensor, dtype: torch.dtype) -> Tensor:
     return vector if vector.dtype == dtype else vector.to(dtype)
 
 
-def _check(views: Tensor, shares: Tensor, affine: dict[str, nn.Parameter | None]) -> None:
+def _check(views: Tensor, shares: Tensor, affine: dict[str, nn.Parameter | None], centred: bool) -> None:
     """Raise a ValueError where shapes do not fit or sums are not one."""
     if views.dim() != 2 or views.shape != shares.shape:
         raise ValueError(
@@ -178,7 +178,7 @@ def _check(views: Tensor, shares: Tensor, affine: dict[str, nn.Parameter | None]
     for name, tensor, axis, line in (("views", views, 1, "row"), ("shares", shares, 0, "column")):
         tolerance = max(1e-4, 4 * torch.finfo(tensor.dtype).eps)
         sums = tensor.detach().double().sum(axis)
-        if not bool(((sums - 1).abs() <= tolerance).all()):
+        if (centred or name == "shares") and not bool(((sums - 1).abs() <= tolerance).all()):
             raise ValueError(f"every {line} of {name} sums to one; these sum to {sums.min():.4g} to {sums.max():.4g}")
     if bool((views < 0).any()):
         raise ValueError("views has negative entries: a channel counts nothing or more")

@@ -82,8 +82,9 @@ def apply(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Pl
     sources = [TracedModel.of(m, b) for m, b in zip(models, blueprints, strict=True)]
     tensors = named_tensors(result)
     with torch.no_grad():
-        for name, target in tensors.items():
-            if target.is_floating_point() and not target.is_meta and name not in blueprint.constants:
+        for name in [n for n in tensors if n in blueprint.shapes and n not in blueprint.constants]:
+            target = tensors[name]
+            if target.is_floating_point() and not target.is_meta:
                 target.copy_(_parameter(name, sources, applied, tuple(target.shape)))
         share_out(tensors, blueprint, applied, layout)
     return SurgeryResult(install_views(result, blueprint, applied, layout), applied, resized_model.follows)

@@ -33,8 +33,9 @@ class Count:
     def __str__(self) -> str:
         text = f"parameters: {self.dense:,}, {self.ratio:.2f}× one model ({self.single:,})"
         if self.effective == self.dense:
-            return text
-        return f"{text}; as blocks and in files {self.effective:,} effective, {self.effective_ratio:.2f}×"
+            return f"{text}; the same as blocks and in files"
+        small = f"{self.effective:,} effective, {self.effective_ratio:.2f}×"
+        return f"{text}; as blocks (pf.to_blocks) and in files (pf.save) {small}"
 
     @property
     def effective_ratio(self) -> float:

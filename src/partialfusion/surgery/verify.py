@@ -47,7 +47,7 @@ def verify(model: nn.Module, inputs: Inputs, blueprint: Blueprint, seed: int = 0
             f"{type(model).__name__} returns NaN for the example inputs of shapes {inputs.shapes}, which show nothing "
             "then: pass inputs like those that it was trained on"
         )
-    subject, inputs = (model, inputs) if on_meta else _precise(_disturbed(model, blueprint.constants, seed), inputs)
+    subject, inputs = (model, inputs) if on_meta else precise(disturbed(model, blueprint.constants, seed), inputs)
     references = [] if on_meta else _references(subject, inputs, seed)
     noise = 0.0 if on_meta else _rounding_noise(subject, references[0])
 
@@ -79,7 +79,7 @@ def _rounding_noise(model: nn.Module, reference: Reference) -> float:
     return max((deviation(a, b) for a, b in zip(run(twin, inputs), expected, strict=True)), default=0.0)
 
 
-def _precise(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs]:
+def precise(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs]:
     """The model and its inputs in double precision, so that rounding in a deep network is not taken for an error.
 
     Code that insists on another type runs as it is.
@@ -152,7 +152,7 @@ def _demote(blueprint: Blueprint, names: Sequence[str], kind: Kind, reason: str)
     return blueprint.demote(dict.fromkeys(names, reason), kind) if names else blueprint
 
 
-def _disturbed(model: nn.Module, constants: frozenset[str], seed: int) -> nn.Module:
+def disturbed(model: nn.Module, constants: frozenset[str], seed: int) -> nn.Module:
     """A copy with noise on every parameter, relative to its size; what belongs to no channel stays."""
     generator = torch.Generator("cpu").manual_seed(seed)
     tensors = named_tensors(model)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..blueprint import Blueprint, NormLayer, Space
 from ..core.arrays import Floats, Ints
-from ..core.modules import replace_modules
+from ..core.modules import inside, replace_modules
 from ..kernels import Plan
 from ..nn import ViewNorm
 
@@ -29,7 +29,7 @@ def install_views(model: nn.Module, blueprint: Blueprint, plan: Plan, layout: Ma
     for path in blueprint.normed:
         views, shares = _views(path, blueprint, plan, layout)
         module = modules[path]
-        if np.abs(views * views.shape[1] - 1).max() < UNIFORM:
+        if np.abs(views * views.shape[1] - 1).max() < UNIFORM and not isinstance(module, ViewNorm):
             if hasattr(module, "normalized_shape"):
                 module.normalized_shape = (views.shape[1],)
             continue
@@ -92,21 +92,29 @@ def share_out(tensors: Mapping[str, Tensor], blueprint: Blueprint, plan: Plan, l
         )[0]
         for attribute, offset in ((layer.weight, layer.offset), (layer.bias, 0.0)):
             if attribute is not None:
-                target = tensors[f"{path}.{attribute}" if path else attribute]
+                target = tensors[inside(path, attribute)]
                 scale = torch.from_numpy(factor).to(target).view(target.shape)
                 target.copy_((target + offset) * scale - offset)
 
 
 def _views(path: str, blueprint: Blueprint, plan: Plan, layout: Mapping[str, Space]) -> tuple[Floats, Floats]:
     """(views × channels) what channels count in the statistics of each view, and the shares of the views in each
-    channel; models of the same statistics are one view."""
-    seen = {name: np.stack([p.counted() for p in plan[name].pairs]) for name in layout}
+    channel; models of the same statistics are one view.
+
+    Where no mean is subtracted, only squares count, and what is not read any more may be missing from their sum.
+    """
+    pairs = {name: plan[name].pairs for name in layout}
+    seen = {name: np.stack([p.counted() for p in found]) for name, found in pairs.items()}
     written = {name: np.stack([_total(p.target, p.write, p.targets) for p in plan[name].pairs]) for name in layout}
     views = _by_position(path, seen, blueprint, layout, rest=np.ones(plan.models))
     shares = _by_position(path, written, blueprint, layout, rest=np.asarray(plan.mix))
     seen_at_all = views.sum(1, keepdims=True) > 0  # of a model with share zero, nothing may be left
     views = np.where(seen_at_all, views, 1.0)
-    views = views / views.sum(1, keepdims=True)
+    channels = views.sum(1, keepdims=True)
+    if not blueprint.norm_layers[path].centred:
+        squares = {name: np.stack([p.squares() for p in found]) for name, found in pairs.items()}
+        views = np.where(seen_at_all, _by_position(path, squares, blueprint, layout, rest=np.ones(plan.models)), views)
+    views = views / channels
     total = shares.sum(0, keepdims=True)
     shares = np.where(total > 0, shares / np.where(total > 0, total, 1.0), 1.0 / plan.models)
     distinct, which = np.unique(np.round(views * views.shape[1] / UNIFORM), axis=0, return_inverse=True)

@@ -74,7 +74,7 @@ def convolution(
         raise NoRuleError
     labels = t.channels(t.activation(x), dim)
     if groups == len(labels) == weight.shape[0]:
-        t.bind(weight, 0, labels, "scales")
+        t.bind(weight, 0, labels, "scales", dim)
         out = labels
     else:
         out = t.written(weight, 0, dim)
@@ -139,7 +139,7 @@ def transposed_convolution(
     if not (bias is None or isinstance(bias, Parameter)):
         raise NoRuleError
     labels = t.channels(t.activation(x), dim)
-    t.bind(weight, 0, labels, "scales")
+    t.bind(weight, 0, labels, "scales", dim)
     if groups == len(labels) and weight.shape[1] == 1:
         out = labels
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -93,14 +93,19 @@ class Aligner:
         self.sources.require_numbers()
         *others, last = self.sources.traced
         return [
-            PairAligner(source, last, widths, self._measured(k), self.recipe, tuple(self.sources.alphas))
+            PairAligner(
+                source, last, widths, self._measured(k), self.recipe, tuple(self.sources.alphas), self._paired(k)
+            )
             for k, (source, widths) in enumerate(zip(others, self._widths, strict=True))
         ]
 
     def _measured(self, k: int) -> dict[str, Floats]:
         if self.recipe.features == "weights":
             return {}
-        return self.sources.activations(self._need).costs(self.recipe.site, k)
+        return self.sources.activations(self._need).costs(self.recipe.site, k) | self._paired(k)
+
+    def _paired(self, k: int) -> dict[str, Floats]:
+        return {space: costs[k] for space, costs in self.sources.paired.items()}
 
 
 def _in_order(widths: Mapping[str, tuple[int, int]]) -> dict[str, Coupling]:
@@ -120,6 +125,7 @@ class PairAligner:
         measured: space → (n × m) cost by activations, for the spaces that were seen.
         recipe: features, method, align and convention.
         alphas: isolated fractions that many spaces will be aligned at.
+        paired: space of which it is known what corresponds → (n × m) cost, the only one that counts there.
     """
 
     ours: TracedModel
@@ -128,6 +134,7 @@ class PairAligner:
     measured: Mapping[str, Floats]
     recipe: Recipe
     alphas: tuple[float, ...] = ()
+    paired: Mapping[str, Floats] = field(default_factory=dict)
 
     def align(self, free: Mapping[str, float]) -> Alignment:
         """Align the free spaces, space → isolated fraction."""
@@ -197,6 +204,7 @@ class PairAligner:
             split=self.recipe.convention == "mass",
             blocks=self._blocks(alphas),
             bundles=blueprint.bundles(alphas),
+            paired=self.paired,
         )
 
     def _blocks(self, spaces: Container[str]) -> dict[str, tuple[Ints, Ints]]:

@@ -27,6 +27,7 @@ class Problem:
         split: leave channels of unequal widths fused in part.
         blocks: space → the block of each channel of both models, for spaces that stand in blocks.
         bundles: sets of spaces whose blocks go together.
+        paired: space of which it is known what corresponds → (n × m) cost, the only one that counts there.
     """
 
     weights: WeightCosts | None
@@ -36,6 +37,7 @@ class Problem:
     split: bool = False
     blocks: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
     bundles: Sequence[tuple[str, ...]] = ()
+    paired: Mapping[str, Floats] = field(default_factory=dict)
 
     def steps(self) -> list[tuple[str, ...]]:
         """The free spaces in the order of computation, those of a bundle together at the first of them."""
@@ -44,6 +46,8 @@ class Problem:
 
     def cost(self, space: str, couplings: Couplings) -> Floats:
         """(n × m) cost of a space while all others stay as they are."""
+        if space in self.paired:
+            return self.paired[space]
         total = np.zeros(self.widths[space])
         if self.weights is not None:
             total += self.weights.cost(space, couplings)

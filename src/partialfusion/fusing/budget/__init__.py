@@ -3,6 +3,7 @@
 from .allocate import BudgetError, allocate
 from .allocator import Allocator, allocator
 from .budget import Budget
+from .latency import Stopwatch
 from .paths import Path, coupling_paths, pruning_paths
 from .sizes import Sizes, Structure
 
@@ -12,6 +13,7 @@ __all__ = [
     "BudgetError",
     "Path",
     "Sizes",
+    "Stopwatch",
     "Structure",
     "allocate",
     "allocator",

@@ -53,6 +53,13 @@ class Budget:
         """A user's option: a number means the dense parameters."""
         return given if isinstance(given, Budget) else cls(dense=given)
 
+    def __str__(self) -> str:
+        """The bounds in words; a plain number bounds the dense parameters."""
+        given = {name: getattr(self, name) for name in NAMES if getattr(self, name) is not None}
+        if list(given) == ["dense"]:
+            return f"{given['dense']:g}"
+        return ", ".join(f"{name} {value:g}" for name, value in given.items())
+
     @property
     def effective(self) -> bool:
         """Whether the effective parameters are bounded, which grow where zero blocks are filled."""

@@ -13,7 +13,7 @@ from torch import nn
 from ...blueprint import Blueprint
 from ...core.inputs import Inputs
 from ...core.modules import at_rest
-from ...core.timing import interleaved_times, lower_quartiles
+from ...core.timing import interleaved_times, paired_ratios
 from ...kernels import KernelPair, Plan, Reduction
 from ...surgery import apply
 from ..sources import Sources
@@ -38,12 +38,16 @@ class Stopwatch:
 
     def ratio(self, other: nn.Module) -> float:
         """The time of a call, relative to the last model."""
+        return self.ratios({"other": other})["other"]
+
+    def ratios(self, others: Mapping[str, nn.Module]) -> dict[str, float]:
+        """The times of calls of several networks, relative to the last model."""
         args, kwargs, device = self.inputs.args, self.inputs.kwargs, next(self.model.parameters()).device
-        functions = {"last": partial(self.model, *args, **kwargs), "other": partial(other, *args, **kwargs)}
-        with at_rest(self.model, other), torch.no_grad():
+        modules = {"": self.model, **others}
+        functions = {name: partial(module, *args, **kwargs) for name, module in modules.items()}
+        with at_rest(*modules.values()), torch.no_grad():
             times = interleaved_times(functions, seconds=SECONDS, fewest=FEWEST, most=MOST, device=device)
-        found = lower_quartiles(times, device)
-        return found["other"] / max(found["last"], 1e-9)
+        return paired_ratios(times, "", device)
 
 
 def predicted_latency(

@@ -1,0 +1,144 @@
+"""Which spaces of a network may be rotated: found by rotating them at random."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from ..blueprint import Blueprint, NormLayer, Space
+from ..core.inputs import Inputs, run
+from ..core.modules import named_tensors
+from ..core.noise import noise
+from ..surgery.verify import close, disturbed, precise
+from ..surgery.views import place_views
+from .streams import Stream
+from .turn import turn
+
+
+@dataclass(frozen=True, eq=False)
+class Rotatable:
+    """The spaces that may be rotated.
+
+    Attributes:
+        directions: spaces of which any orthonormal directions may serve as channels.
+        heads: bundle → those of its spaces whose channels may be rotated within every head.
+        streams: those of the first that are read through norms.
+        left: streams and spaces of heads that may not be rotated.
+    """
+
+    directions: tuple[str, ...] = ()
+    heads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+
+    @property
+    def spaces(self) -> list[str]:
+        return [*self.directions, *(s for spaces in self.heads.values() for s in spaces)]
+
+    def folded(self, model: nn.Module, blueprint: Blueprint, *, uncentred: bool = True) -> nn.Module:
+        """A copy of a model that computes the same, ready to be rotated.
+
+        Args:
+            model: the model.
+            blueprint: its blueprint.
+            uncentred: norms no longer subtract the mean, which is zero; only then any rotation will do, otherwise those
+                that keep it zero.
+        """
+        twin = copy.deepcopy(model)
+        for stream in self.streams.values():
+            stream.fold(twin, blueprint)
+        layers = self.layers(blueprint) if uncentred else {}
+        width = {n.path: blueprint.normed[n.path] for name in self.streams for n in blueprint[name].norms}
+        one = {path: (torch.full((1, width[path]), 1 / width[path]), torch.ones(1, width[path])) for path in layers}
+        return place_views(twin, layers, one)
+
+    def layers(self, blueprint: Blueprint) -> dict[str, NormLayer]:
+        """Path → norm that need not subtract the mean, for those that do."""
+        paths = [n.path for name, s in self.streams.items() if s.centred for n in blueprint[name].norms]
+        return {path: replace(blueprint.norm_layers[path], centred=False) for path in paths}
+
+
+def rotatable(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], inputs: Inputs, seed: int = 0) -> Rotatable:
+    """The spaces whose rotation leaves the outputs of models as they are, on the example inputs and on noise.
+
+    Tried on a copy of the last one with disturbed weights: branches that begin at zero would hide errors.
+
+    Args:
+        models: models of one architecture; they stay as they are.
+        blueprints: one per model, with the same spaces.
+        inputs: example inputs.
+        seed: random seed of the rotations.
+    """
+    model, blueprint = models[-1], blueprints[-1]
+    free = [s for s in blueprint if s.kind != "rigid" and s.width > max(1, s.heads)]
+    original, wide = precise(disturbed(model, blueprint.constants, seed), inputs)
+    references = _references(original, wide, seed)
+    generator = torch.Generator().manual_seed(seed)
+
+    def same(twin: nn.Module) -> bool:
+        return all(close(run(twin, x), expected) for x, expected in references)
+
+    streams: dict[str, Stream] = {}
+    for space in (s for s in free if s.norms):
+        stream = Stream.of(original, blueprint, space, wide)
+        if stream is not None and all(stream.divisible(m, b) for m, b in zip(models, blueprints, strict=True)):
+            alone = Rotatable(streams={space.name: stream})
+            streams |= alone.streams if same(alone.folded(original, blueprint)) else {}
+    tried = [s for s in free if s.name in streams or (not s.norms and all(b.role != "scales" for b in s.bindings))]
+    subject = Rotatable(streams=streams).folded(original, blueprint)
+    tensors = named_tensors(subject)
+
+    def holds(space: Space) -> bool:
+        before = {b.parameter: tensors[b.parameter].clone() for b in space.bindings}
+        turn(subject, blueprint, {space.name: _random(space, generator)})
+        held = same(subject)
+        with torch.no_grad():
+            for name, value in before.items():
+                tensors[name].copy_(value)
+        return held
+
+    good = [s for s in tried if holds(s)]
+    heads: dict[str, list[str]] = {}
+    for space in good:
+        if space.bundle is not None:
+            heads.setdefault(space.bundle, []).append(space.name)
+    directions = tuple(s.name for s in good if s.bundle is None)
+    return Rotatable(
+        directions,
+        {bundle: tuple(spaces) for bundle, spaces in heads.items()},
+        {name: stream for name, stream in streams.items() if name in directions},
+        tuple(s.name for s in blueprint if s.kind != "rigid" and _is_candidate(s) and s not in good),
+    )
+
+
+def _references(model: nn.Module, inputs: Inputs, seed: int) -> list[tuple[Inputs, list[Tensor]]]:
+    """The example inputs, and noise where the model runs on it → what it returns."""
+    found = [(inputs, run(model, inputs))]
+    for x in noise(inputs, 1, seed):
+        try:
+            outputs = run(model, x)
+        except Exception:  # whatever the code of a model raises for inputs that it does not expect
+            continue
+        if all(bool(torch.isfinite(t).all()) for t in outputs):
+            found.append((x, outputs))
+    return found
+
+
+def _is_candidate(space: Space) -> bool:
+    """Whether one would expect that a space may be rotated: a stream, or what layers compute for heads."""
+    return bool(space.norms) or (space.bundle is not None and any(b.dim is not None for b in space.bindings))
+
+
+def _random(space: Space, generator: torch.Generator) -> Tensor:
+    """(width × width) a random rotation, within blocks where there are any."""
+    found = torch.zeros(space.width, space.width, dtype=torch.float64)
+    blocks = torch.zeros(space.width) if space.blocks is None else torch.from_numpy(space.blocks)
+    for block in blocks.unique():
+        index = (blocks == block).nonzero()[:, 0]
+        drawn = torch.randn(len(index), len(index), generator=generator, dtype=torch.float64)
+        found[index[:, None], index] = torch.linalg.qr(drawn)[0]
+    return found

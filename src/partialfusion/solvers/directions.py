@@ -1,0 +1,122 @@
+"""Directions: orthonormal frames of several spaces that correspond as well as rotations allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.arrays import Floats
+
+SWEEPS = 50  # of generalised Procrustes analysis, at most
+RANK = 1e-6  # a singular value below this part of the largest is rounding
+GAIN = 1e-9  # relative gain of a sweep that ends it
+
+Cross = Callable[[int, int], Floats]  # two models → (n × m) covariances of their channels
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """One orthonormal frame for each model, the last one's being the reference.
+
+    Attributes:
+        rotations: per model, (width × width) with its directions as columns; the i-th directions of all models
+            correspond.
+        differences: per model but the last, (smaller width,) the mean squared differences of its directions from the
+            last model's, relative to the mean size of both: what fusing them costs. 0 where they agree, and 1 on
+            average where they have nothing in common.
+    """
+
+    rotations: tuple[Floats, ...]
+    differences: tuple[Floats, ...]
+
+
+def procrustes(cross: Floats) -> Floats:
+    """(n × m) the orthogonal map nearest to a matrix: of all that preserve lengths, the one with the largest inner
+    product. It maps the row model's channels to the column model's.
+
+    Where the matrix says nothing, since its rank is too small, channels stay as near to themselves as they can.
+    """
+    u, s, vt = np.linalg.svd(cross, full_matrices=False)
+    clear = s > RANK * s[0]
+    if clear.all() or cross.shape[0] != cross.shape[1]:
+        return np.asarray(u @ vt)
+    left, right = u[:, ~clear], vt[~clear].T
+    a, _, bt = np.linalg.svd(left.T @ right)
+    return np.asarray(u[:, clear] @ vt[clear] + left @ a @ bt @ right.T)
+
+
+def similarity(cross: Floats, ours: float, theirs: float) -> float:
+    """How well two spaces correspond under the best rotation, 0 … 1: the sum of the singular values of their
+    covariance, relative to their sizes (the sums of their variances)."""
+    size = np.sqrt(max(ours, 0.0) * max(theirs, 0.0))
+    return float(np.linalg.svd(cross, compute_uv=False).sum() / size) if size > 0 else 0.0
+
+
+def directions(cross: Cross, widths: Sequence[int]) -> Frames:
+    """Frames in which the directions of all models correspond best, in the order of what they have in common.
+
+    For two models these are the singular vectors of their cross-covariance. More models are first rotated into the last
+    one's channels and then, one after the other, to where they fit all others best (generalised Procrustes analysis):
+    whatever two models one compares, the i-th directions are the same pair.
+
+    Args:
+        cross: two models → (n × m) covariances of their channels.
+        widths: channels of each model.
+    """
+    last = len(widths) - 1
+    if last == 0:
+        return Frames((_principal(cross(0, 0)),), ())
+    stacked = np.concatenate([cross(m, last) for m in range(last)])
+    if len(set(widths)) == 1 and last > 1:
+        aligned = _generalised(cross, len(widths), widths[0])
+        pairs = [(i, j) for i in range(last) for j in range(i + 1, last + 1)]
+        common = np.sum([aligned[i].T @ cross(i, j) @ aligned[j] for i, j in pairs], axis=0)
+        basis = np.linalg.eigh(common + common.T)[1][:, ::-1]
+        rotations = [frame @ basis for frame in aligned]
+    else:
+        basis = np.linalg.svd(stacked, full_matrices=True)[2].T
+        rotations = [*(_towards(cross(m, last), basis) for m in range(last)), basis]
+    found = tuple(np.ascontiguousarray(r) for r in rotations)
+    return Frames(found, tuple(_differences(cross, found, m, last) for m in range(last)))
+
+
+def _principal(covariance: Floats) -> Floats:
+    """The principal directions of one model, the largest first."""
+    return np.ascontiguousarray(np.linalg.eigh(covariance)[1][:, ::-1])
+
+
+def _towards(cross: Floats, basis: Floats) -> Floats:
+    """(n × n) the directions of a model that correspond to those of the last one, and then any others."""
+    if cross.shape[0] == cross.shape[1]:
+        return procrustes(cross) @ basis
+    paired = procrustes(cross @ basis[:, : min(cross.shape)])
+    rest = np.linalg.svd(paired, full_matrices=True)[0][:, paired.shape[1] :]
+    return np.concatenate([paired, rest], 1)
+
+
+def _generalised(cross: Cross, models: int, width: int) -> list[Floats]:
+    """Rotations that bring all models into one frame, the last model's to begin with; the objective only grows."""
+    last = models - 1
+    found = [procrustes(cross(m, last)) for m in range(last)] + [np.eye(width)]
+    before = -np.inf
+    for _ in range(SWEEPS):
+        total = 0.0
+        for m in range(models):
+            towards = sum(cross(m, j) @ found[j] for j in range(models) if j != m)
+            found[m] = procrustes(np.asarray(towards))
+            total += float((found[m] * towards).sum())
+        if total <= before + GAIN * abs(before):
+            break
+        before = total
+    return found
+
+
+def _differences(cross: Cross, frames: Sequence[Floats], m: int, last: int) -> Floats:
+    n = min(len(frames[m]), len(frames[last]))
+    ours, theirs = frames[m][:, :n], frames[last][:, :n]
+    shared = ((cross(m, last) @ theirs) * ours).sum(0)
+    sizes = sum(((cross(k, k) @ frame) * frame).sum(0) for k, frame in ((m, ours), (last, theirs)))
+    mean = float(np.mean(sizes))
+    return np.maximum(sizes - 2 * shared, 0.0) / mean if mean > 0 else np.zeros(n)
