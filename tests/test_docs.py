@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import shlex
+import tomllib
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import partialfusion as pf
 from partialfusion.blueprint.registry import RULES
 from partialfusion.cli import app
 from transformer.needs import allow_torchvision, need
@@ -29,9 +32,13 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 def check_readme(scope: dict[str, Any], printed: str, folder: Path) -> None:
     assert tuple(scope["logits"].shape) == (2, 10)
-    assert scope["small"].model.stem.out_channels == scope["quick"].model.stem.out_channels == 16
-    assert scope["large"].plan["hidden"].width == 64 + round(0.2 * 64)
-    assert scope["large"].plan["stem"].width == 32 + round(0.6 * 32)
+    assert scope["one"].count.ratio <= 1
+    scores = [float(score) for score in re.findall(r"([\d.]+)%", printed)]
+    a, b, average, fused, ensemble = scores
+    assert average < min(a, b) < max(a, b) < fused <= ensemble + 1, "the example shows the benefit"
+    assert scope["small"].model.hidden1.out_features == scope["quick"].model.hidden1.out_features == 12
+    assert scope["large"].plan["hidden1"].width == 24 + 6
+    assert scope["large"].plan["hidden2"].width == 24 + 12
     assert {"fused.safetensors", "fused.onnx"} <= {p.name for p in folder.iterdir()}
     for part in ("converged", "self-check", "combined", "source 0: Net"):
         assert part in printed
@@ -39,6 +46,23 @@ def check_readme(scope: dict[str, Any], printed: str, folder: Path) -> None:
 
 def check_custom_operations(scope: dict[str, Any], printed: str, folder: Path) -> None:
     assert scope["blueprint"]["a"].kind == "elastic"
+
+
+def test_the_table_of_options_is_complete() -> None:
+    (listed,) = re.findall(r"\| option \|.*?\n\n", README, re.DOTALL)
+    named = re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE)
+    options = [p.name for p in inspect.signature(pf.fuse).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert sorted(named) == sorted(options)
+
+
+def test_extras_are_named_where_they_are_needed() -> None:
+    """Every extra that users install is in [all], and the README says what for."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (everything,) = extras.pop("all")
+    users = extras.keys() - {"dev", "docs"}
+    assert set(re.fullmatch(r"partialfusion\[(.*)\]", everything)[1].split(",")) == users
+    (listed,) = re.findall(r"\| extra \|.*?\n\n", README, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`(?=[^|]*\|[^|]*\|[^|]*\|\n)", listed)) >= users
 
 
 CHECKS = {"README.md": check_readme, "docs/custom-operations.md": check_custom_operations}

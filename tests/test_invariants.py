@@ -51,7 +51,8 @@ def test_a_permuted_twin_is_recovered_from_activations(exhibit: Exhibit) -> None
 def test_alpha_one_is_the_ensemble(exhibit: Exhibit, mix: tuple[float, float]) -> None:
     a, b, x = exhibit.model(0), exhibit.model(1), exhibit.inputs()
     for convention in ("value", "mass"):
-        fused = pf.fuse([a, b], x, alpha=1.0, mix=mix, convention=convention)
+        options = {"mix": mix, "convention": convention, "blueprint": exhibit.blueprint}
+        fused = pf.fuse([a, b], x, alpha=1.0, **options)
         assert error(fused.model(x), mix[0] * a(x) + mix[1] * b(x)) < TOLERANCE
         assert all(s.kind == "elastic" or "output" in s.reasons for s in fused.blueprint)
 
@@ -61,11 +62,12 @@ def test_three_models(exhibit: Exhibit) -> None:
     models, x = [exhibit.model(seed) for seed in range(3)], exhibit.inputs()
     mix = (0.2, 0.5, 0.3)
     ensemble = sum(w * m(x) for w, m in zip(mix, models, strict=True))
-    assert error(pf.fuse(models, x, alpha=1.0, mix=mix).model(x), ensemble) < TOLERANCE
+    options = {"mix": mix, "blueprint": exhibit.blueprint}
+    assert error(pf.fuse(models, x, alpha=1.0, **options).model(x), ensemble) < TOLERANCE
     same = [models[0], *(permuted_twin(models[0], x, seed, exhibit.blueprint) for seed in (1, 2))]
-    assert error(pf.fuse(same, x, alpha=0.0, mix=mix).model(x), models[0](x)) < TOLERANCE
+    assert error(pf.fuse(same, x, alpha=0.0, **options).model(x), models[0](x)) < TOLERANCE
     for alpha in (0.25, 0.6):
-        itself = pf.fuse([models[0]] * 3, x, alpha=alpha, mix=mix, blueprint=exhibit.blueprint)
+        itself = pf.fuse([models[0]] * 3, x, alpha=alpha, **options)
         assert error(itself.model(x), models[0](x)) < TOLERANCE
         for space in itself.blueprint:
             extra = 2 * round(alpha * space.width) if space.kind == "elastic" else 0
@@ -88,13 +90,15 @@ def test_unequal_widths(exhibit: Exhibit) -> None:
     x = exhibit.inputs()
     a, b = exhibit.model(0, exhibit.widths[0]), exhibit.model(1, exhibit.widths[1])
     for models in ([a, b], [b, a]):
+        blueprint = pf.trace(models[1], x)
         for convention in ("value", "mass"):
-            ensemble = pf.fuse(models, x, alpha=1.0, mix=(0.3, 0.7), convention=convention)
+            options = {"convention": convention, "blueprint": blueprint}
+            ensemble = pf.fuse(models, x, alpha=1.0, mix=(0.3, 0.7), **options)
             assert error(ensemble.model(x), 0.3 * models[0](x) + 0.7 * models[1](x)) < TOLERANCE
-            small = pf.fuse(models, x, alpha=0.0, convention=convention)
+            small = pf.fuse(models, x, alpha=0.0, **options)
             shapes = {n: p.shape for n, p in models[1].named_parameters()}
             assert {n: p.shape for n, p in small.model.named_parameters()} == shapes
-            middle = pf.fuse(models, x, alpha=0.5, convention=convention)
+            middle = pf.fuse(models, x, alpha=0.5, **options)
             assert torch.isfinite(middle.model(x)).all()
             for space in middle.blueprint:
                 pairs = middle.plan[space.name].pairs
@@ -102,7 +106,8 @@ def test_unequal_widths(exhibit: Exhibit) -> None:
                     assert all(p.read_matrix().sum(1) == pytest.approx(1.0) for p in pairs)
                     if space.kind == "elastic":
                         assert pairs[0].targets == pairs[1].sources + round(0.5 * pairs[0].sources)
-        assert error(pf.fuse(models, x, alpha=0.4, mix=(0.0, 1.0)).model(x), models[1](x)) < TOLERANCE
+        end = pf.fuse(models, x, alpha=0.4, mix=(0.0, 1.0), blueprint=blueprint)
+        assert error(end.model(x), models[1](x)) < TOLERANCE
 
 
 @everything

@@ -1,4 +1,4 @@
-"""Interleaved timing and the comparison of forms; the times themselves are not tested."""
+"""The comparison of forms; the times themselves are not tested."""
 
 from __future__ import annotations
 
@@ -7,19 +7,6 @@ from torch import nn
 
 import partialfusion as pf
 from partialfusion.blocks.compare import compare
-from partialfusion.core.timing import interleaved_times, medians
-
-
-def test_calls_are_interleaved() -> None:
-    calls: list[str] = []
-    times = interleaved_times({name: lambda name=name: calls.append(name) for name in "abc"}, seconds=0, fewest=4)
-    assert "".join(calls) == "abc" * 5  # one round to warm up
-    assert {name: len(found) for name, found in times.items()} == {"a": 4, "b": 4, "c": 4}
-    assert len(interleaved_times({"a": lambda: None}, seconds=60, most=7)["a"]) == 7
-
-
-def test_medians() -> None:
-    assert medians({"a": [(1.0, 5.0), (9.0, 4.0), (2.0, 6.0)]}) == {"a": (2.0, 5.0)}
 
 
 def test_comparison() -> None:

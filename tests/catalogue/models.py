@@ -49,7 +49,9 @@ SMALLEST = {
 }
 BATCH_NORM_VGG = "vgg11_bn"
 
-# Families whose smallest member is deep, with fewer layers.
+_Inverted = models.mobilenetv3.InvertedResidualConfig
+
+# Families whose smallest member is deep or wide, with the same kinds of blocks in fewer layers and channels.
 SHORT: dict[str, Callable[[], nn.Module]] = {
     "short densenet": lambda: models.DenseNet(8, (2, 2, 2), 16, num_classes=10),
     "short efficientnet": lambda: models.EfficientNet(
@@ -62,10 +64,28 @@ SHORT: dict[str, Callable[[], nn.Module]] = {
         num_classes=10,
     ),
     "short mobilenet_v2": lambda: models.MobileNetV2(10, 0.5, [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 2, 1]]),
+    "short mobilenet_v3": lambda: models.MobileNetV3(
+        [
+            _Inverted(16, 3, 16, 16, True, "RE", 2, 1, 1.0),
+            _Inverted(16, 3, 72, 24, False, "RE", 2, 1, 1.0),
+            _Inverted(24, 5, 96, 40, True, "HS", 2, 1, 1.0),
+            _Inverted(40, 5, 120, 40, True, "HS", 1, 1, 1.0),
+        ],
+        128,
+        num_classes=10,
+    ),
+    "short regnet_y": lambda: models.RegNet(
+        models.regnet.BlockParams.from_init_params(depth=6, w_0=24, w_a=24.0, w_m=2.5, group_width=8, se_ratio=0.25),
+        num_classes=10,
+    ),
+    "short resnet": lambda: models.ResNet(models.resnet.BasicBlock, [2, 1, 1, 1], num_classes=10),
+    "short shufflenet": lambda: models.ShuffleNetV2([2, 3, 2], [24, 48, 96, 192, 256], num_classes=10),
+    "short swin": lambda: models.SwinTransformer([4, 4], 24, [2, 2], [2, 4], [4, 4], num_classes=10),
+    "short vit": lambda: models.VisionTransformer(64, 16, 2, 4, 48, 96, num_classes=10),
 }
 
 # Small enough to be checked in every run of the tests; `make catalogue` checks all families.
-QUICK = [*SHORT, "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1"]
+QUICK = [*(name for name in SHORT if not name.endswith(("swin", "vit"))), "squeezenet1_1"]
 
 
 def representative(name: str) -> str:
@@ -91,12 +111,12 @@ def build(name: str) -> nn.Module:
 
 def on_meta(name: str) -> bool:
     """Transformers hold tables of indices, which tracing needs; the other models need no numbers."""
-    return not name.startswith(("vit", "swin", "maxvit"))
+    return not name.removeprefix("short ").startswith(("vit", "swin", "maxvit"))
 
 
 def needs_numbers(name: str) -> bool:
     """RegNets compute their widths with tensors, which must not be on the meta device."""
-    return name.startswith("regnet")
+    return name.removeprefix("short ").startswith("regnet")
 
 
 def size(name: str) -> int:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 from calls import LARGE, MODULE, NETS, SMALL
 
+from partialfusion.core import progress
 from partialfusion.io.checkpoints import save_state
 from partialfusion.io.factories import build
+
+
+@pytest.fixture(autouse=True)
+def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines about progress depend on how busy the machine is."""
+    monkeypatch.setattr(progress, "EVERY", math.inf)
 
 
 @pytest.fixture

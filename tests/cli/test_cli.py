@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from calls import LARGE, MODULE, SMALL, fails, run, same_state
+from calls import CONV, LARGE, MODULE, SMALL, fails, run, same_state
 from torch import nn
 
 import partialfusion as pf
@@ -37,6 +37,7 @@ FUSE = ("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
     [
         ((), {}),
         (("--alpha", "0.25", "--mix", "0.3,0.7", "--seed", "5"), {"alpha": 0.25, "mix": [0.3, 0.7], "seed": 5}),
+        (("--mix", "0.3"), {"mix": [0.3, 0.7]}),
         (("--alpha", "0=0.5", "--alpha", "0.25"), {"alpha": {"0": 0.5, "*": 0.25}}),
         (("--alpha", "2=1"), {"alpha": {"2": 1.0}}),
         (("--method", "average"), {"method": "average"}),
@@ -77,7 +78,6 @@ def test_an_entry_of_the_output_is_named(folder: Path) -> None:
         (*refit, "--out", "refitted.safetensors"),
         ("prune", tags, "x.safetensors", *named, "--keep", "0.5", "--out", "small.safetensors"),
         ("bench", tags, "f.safetensors", *named, "--seconds", "0.01"),
-        ("convert", tags, "f.safetensors", *named, "--form", "blocks", "--out", "f.onnx"),
     ):
         done = run(*words)
         assert done.exit_code == 0, done.stderr
@@ -85,6 +85,9 @@ def test_an_entry_of_the_output_is_named(folder: Path) -> None:
     assert load_state("small.safetensors")["hidden.weight"].shape == (4, 6)
     fails(run("trace", tags, "--input", "2,6", "--output", "logits"), "its entries are tags, states")
     fails(run("trace", tags, "--input", "2,6", "--output", "f.safetensors"), "the file to write is --out")
+    pytest.importorskip("onnxscript")
+    done = run("convert", tags, "f.safetensors", *named, "--form", "blocks", "--out", "f.onnx")
+    assert done.exit_code == 0, done.stderr
 
 
 def test_three_models(folder: Path) -> None:
@@ -154,7 +157,7 @@ def test_what_factories_print_stays_off_stdout(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", ["npy", "pt", "safetensors"])
 def test_data(folder: Path, form: str) -> None:
-    spec, data = f"{MODULE}:conv", torch.randn(9, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    spec, data = f"{MODULE}:conv", torch.randn(10, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     models = [build(spec, seed=s) for s in (0, 1)]
     for model, name in zip(models, ("ca.pt", "cb.pt"), strict=True):
         save_state(model, name)
@@ -168,7 +171,7 @@ def test_data(folder: Path, form: str) -> None:
     args = ("--data", f"x.{form}", "--batch-size", "4", "--out", "f.safetensors")
     result = run("fuse", spec, "ca.pt", "cb.pt", "--input", "1,3,8,8", *args)
     assert result.exit_code == 0, result.stderr
-    expected = pf.fuse(models, example_inputs(["1,3,8,8"], 0), data=list(data.split(3)))
+    expected = pf.fuse(models, example_inputs(["1,3,8,8"], 0), data=list(data.split(4)))
     assert expected.recipe.norm == "recalibrate"
     same_state(load_state("f.safetensors"), expected.model.state_dict())
 
@@ -196,6 +199,48 @@ def test_integer_and_several_inputs(folder: Path) -> None:
     assert run(*args).exit_code == 0
     np.save("d.npy", np.zeros((4, 4), np.float32))
     fails(run(*args, "--data", "d.npy"), "holds 1 tensors (array) where the model takes 2 input(s)")
+
+
+def test_batches_are_those_of_python(folder: Path) -> None:
+    """Batch norms are measured batch by batch, so the batches of --batch are those of torch.split and of loaders."""
+    models = [build(CONV, seed=seed).eval() for seed in (0, 1)]
+    for model, name in zip(models, ("x.pt", "y.pt"), strict=True):
+        save_state(model, name)
+    data = torch.randn(21, 3, 8, 8)
+    np.save("d.npy", data.numpy())
+    args = ("fuse", CONV, "x.pt", "y.pt", "--input", "2,3,8,8", "--data", "d.npy", "--out", "f.pt")
+    expected = {}
+    for size in (8, 64):
+        assert run(*args, "--batch", size).exit_code == 0
+        expected[size] = pf.fuse(models, example_inputs(["2,3,8,8"], 0), data=data.split(size)).model
+        same_state(load_state("f.pt"), expected[size].state_dict())
+    assert not torch.equal(expected[8](data), expected[64](data)), "the batches matter here"
+
+
+def test_inputs_may_be_left_out_where_there_is_data(folder: Path) -> None:
+    models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
+    data = torch.randn(12, 6)
+    np.savez("d.npz", x=data.double().numpy())
+    np.savez("v.npz", x=data.numpy(), labels=np.arange(12) % 3)
+    fuse = ("fuse", SMALL, "a.safetensors", "b.pt")
+    result = run(*fuse, "--data", "d.npz", "--out", "f.safetensors")
+    assert result.exit_code == 0, result.stderr
+    expected = pf.fuse(models, data=[data])
+    same_state(load_state("f.safetensors"), expected.model.state_dict())
+    sources = ("a.safetensors", "b.pt", "--data", "d.npz")
+    assert run("refit", SMALL, "f.safetensors", *sources, "--out", "r.safetensors").exit_code == 0
+    same_state(load_state("r.safetensors"), pf.refit(expected, [data]).model.state_dict())
+    frontier = ("frontier", SMALL, *sources, "--evaluate", "v.npz", "--alphas", "0.5", "--out", "f.csv")
+    assert run(*frontier).exit_code == 0
+    listed = f"factory: {SMALL}\nmodels:\n  - checkpoint: a.safetensors\n  - checkpoint: b.pt\noutput: r.pt\n"
+    Path("r.yaml").write_text(f"{listed}data: d.npz\n")
+    assert run("run", "r.yaml").exit_code == 0
+    same_state(load_state("r.pt"), expected.model.state_dict())
+    fails(run(*fuse, "--out", "f.pt"), "give --input SHAPE, or --data FILE")
+    Path("r.yaml").write_text(listed)
+    fails(run("run", "r.yaml"), "the key 'input' is missing; give it, or data")
+    np.savez("d.npz", x=data.numpy(), y=data.numpy())
+    fails(run(*fuse, "--data", "d.npz", "--out", "f.pt"), "or give --input SHAPE for each input")
 
 
 def test_inputs_by_name(folder: Path) -> None:
@@ -248,7 +293,8 @@ def test_global_random_state_stays(folder: Path) -> None:
         (("--alpha", "*=0.1", "--alpha", "0.2"), "a number for all spaces twice"),
         (("--alpha", "layer9=0.2"), "no elastic space matches 'layer9'"),
         (("--mix", "0.5,0.6"), "sum to one"),
-        (("--mix", "1"), "1 shares for 2 models"),
+        (("--mix", "1.5"), "share of the first of two models: it must be between 0 and 1"),
+        (("--mix", "0.2,0.3,0.5"), "3 shares for 2 models"),
         (("--mix", "a,b"), "'a' is not a number"),
         (("--method", "magic"), "choose one of auto, average"),
         (("--features", "smell"), "features='smell'"),

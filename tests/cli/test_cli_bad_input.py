@@ -219,10 +219,10 @@ for line in sys.stdin:
 
     def interrupt(label, done):
         if step in label and done >= fraction:
-            progress.silent = lambda label, done: None
+            progress._ProgressLog = lambda: progress.silent
             os.kill(os.getpid(), signal.SIGINT)
 
-    progress.silent = interrupt
+    progress._ProgressLog = lambda: interrupt
     main()
 """
 

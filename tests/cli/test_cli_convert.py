@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from calls import CONV, LARGE, SMALL, fails, run, same_state
@@ -13,6 +15,8 @@ from torch import Tensor
 
 import partialfusion as pf
 from partialfusion.blocks import compare as comparing
+from partialfusion.cli.bench import bench
+from partialfusion.cli.fuse import fuse
 from partialfusion.io.checkpoints import load_into, load_model, load_state, save_state
 from partialfusion.io.factories import build
 
@@ -128,6 +132,20 @@ def test_bench(fused: dict[str, Tensor], what: tuple[str, ...]) -> None:
     assert document["threads"] == 1
 
 
+def test_bench_takes_the_arguments_of_fuse(folder: Path) -> None:
+    np.save("d.npy", np.random.default_rng(0).normal(size=(40, 6)))
+    args = (SMALL, "a.safetensors", "b.pt", "--input", "2,6", "--budget", "1.2", "--data", "d.npy", "--mix", "0.3")
+    result = run("bench", *args, "--method", "cluster", "--seconds", "0", "--json")
+    assert result.exit_code == 0, result.stderr
+    models = [load_model(SMALL, path) for path in ("a.safetensors", "b.pt")]
+    data = [torch.from_numpy(np.load("d.npy")).float()]
+    expected = pf.fuse(models, torch.ones(2, 6), budget=1.2, data=data, mix=0.3, method="cluster")
+    sizes = {s["form"]: s["parameters"] for s in json.loads(result.stdout)["speeds"]}
+    assert (sizes["dense"], sizes["blocks"]) == (expected.count.dense, expected.count.effective)
+    shared = [p for p in inspect.signature(fuse).parameters if p not in ("checkpoints", "out", "dtype", "quiet")]
+    assert set(shared) <= set(inspect.signature(bench).parameters)
+
+
 def test_bench_prints_a_table(folder: Path) -> None:
     text = run("bench", LARGE, "--input", "2,6", "--seconds", "0").stdout
     assert [line.split()[0] for line in text.splitlines()[2:7]] == ["single", "ensemble", "dense", "blocks", "auto"]
@@ -139,6 +157,7 @@ def test_bad_benches(fused: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) 
     fails(run("bench", SMALL, "a.safetensors", "--input", "2,6"), "not of a saved fusion")
     fails(run("bench", CONV, "f.safetensors", "--input", "1,3,8,8"), "does not fit")
     fails(run("bench", SMALL, "f.safetensors", "--alpha", "0.5", "--input", "2,6"), "leave one of them out")
+    fails(run("bench", SMALL, "f.safetensors", "--budget", "1.2", "--input", "2,6"), "--budget is for models to fuse")
     fails(run("bench", SMALL, "--input", "2,7"), "does not run on the example inputs")
     fails(run("bench", SMALL, "--input", "2,6", "--alpha", "2"), "out of range")
 

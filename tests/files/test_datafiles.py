@@ -32,10 +32,12 @@ def test_batches(tmp_path: Path, form: str) -> None:
         safetensors.torch.save_file({"images": data}, path)
     else:
         torch.save(data if form == "pt" else {"images": data, "source": "test"}, path)
-    batches = load_batches(path, 64, like=torch.ones(1, 6))
-    assert [len(b) for b in batches] == [33, 32]
-    assert torch.equal(torch.cat(batches), data.float())
-    assert [len(b) for b in load_batches(path, 1000, like=torch.ones(1, 6))] == [65]
+    for like in (torch.ones(1, 6), None):
+        batches = load_batches(path, 30, like=like)
+        assert [len(b) for b in batches] == [30, 30, 5]
+        assert torch.equal(torch.cat(batches), data.float())
+    for size, sizes in ((1000, [65]), (64, [65]), (32, [32, 33]), (1, [1] * 65)):
+        assert [len(b) for b in load_batches(path, size, like=torch.ones(1, 6))] == sizes
 
 
 def test_bad_data(tmp_path: Path) -> None:
@@ -54,6 +56,7 @@ def test_bad_data(tmp_path: Path) -> None:
     refused("uint8 where the model takes torch.float32", load, path, error=DataError)
     torch.save({"x": torch.ones(2), "y": torch.ones(2)}, path := tmp_path / "x.pt")
     refused("2 tensors", load, path, error=DataError)
+    refused("or give --input SHAPE for each input", load_batches, path, 8, like=None, error=DataError)
     torch.save(torch.ones(2, 6), path)
     refused("at least one sample", load, path, 0, error=OptionError)
     refused("no such file", load, tmp_path / "none.npy", error=CheckpointError)

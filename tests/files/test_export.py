@@ -152,6 +152,16 @@ class Fixed(nn.Module):
         return self.a(x) + torch.arange(4.0)[:, None]
 
 
+def test_a_result_is_written_as_its_model(tmp_path: Path) -> None:
+    models = [nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)) for _ in range(2)]
+    x = torch.randn(3, 4)
+    result = pf.fuse(models, x, alpha=0.5)
+    (found,) = run_onnx(pf.export_onnx(result, x, tmp_path / "result.onnx"), x)
+    assert torch.allclose(found, result.model(x), atol=1e-5)
+    with pytest.raises(OptionError, match="the model is a dict: pass what fuse or prune returned, or a module"):
+        pf.export_onnx({}, x, tmp_path / "none.onnx")
+
+
 def test_a_fixed_batch(tmp_path: Path) -> None:
     model, x = randomised(Fixed(), 0), torch.randn(4, 10)
     with pytest.raises(TraceError, match="dynamic_batch=False"):

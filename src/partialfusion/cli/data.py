@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HF = "hf:"  # what a factory that is a local folder begins with
 
 
-def load_data(data: Path | None, batch: int, inputs: Examples) -> list[Any] | None:
+def load_data(data: Path | None, batch: int, inputs: Examples | None) -> list[Any] | None:
     """Batches of the inputs in a file; None without a file."""
     if data is None:
         return None
@@ -30,7 +30,7 @@ def is_function(text: str) -> bool:
     return ":" in text and not os.path.exists(text)
 
 
-def load_evaluate(text: str, batch: int, inputs: Examples) -> Callable[[nn.Module], Any] | list[Any]:
+def load_evaluate(text: str, batch: int, inputs: Examples | None) -> Callable[[nn.Module], Any] | list[Any]:
     """The value of the library's `evaluate`: a function of a model, or batches of inputs and labels."""
     if is_function(text):
         from ..io.factories import load_evaluate_function

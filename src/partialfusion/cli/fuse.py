@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from . import options as opt
-from .jobs import Job, Model, run_job, show
-from .parse import factory_per_model, parse_budget, parse_fractions, parse_mix, parse_output, parse_refit
+from .jobs import Job, Model, fuse_options, run_job, show
+from .parse import factory_per_model, parse_budget
 from .root import app, examples
 from .terminal import guarded, working
 
@@ -28,25 +26,21 @@ from .terminal import guarded, working
 )
 @guarded
 def fuse(
+    ctx: typer.Context,
     factory: opt.Factory,
     checkpoints: opt.Checkpoints,
-    inputs: opt.Inputs,
     out: opt.Out,
+    inputs: opt.InputsOrData = None,
     output: opt.Output = None,
     factories: opt.Factories = None,
     alpha: opt.Alpha = None,
     budget: opt.Budget = None,
     mix: opt.Mix = None,
     evaluate: opt.MaybeEvaluate = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            help="Fusion method: auto (interpolate and refit with data, partial-ot without), average, permutation, ot, "
-            "partial-ot, cluster, interpolate, zip, magnitude or magnitude+ot."
-        ),
-    ] = "partial-ot",
+    method: opt.FuseMethod = "partial-ot",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
+    similarity: opt.Similarity = "auto",
     align: opt.Align = "fixed-point",
     data: opt.Data = None,
     batch: opt.Batch = 64,
@@ -69,22 +63,8 @@ def fuse(
     factories_ = factory_per_model(factory, factories or [], len(checkpoints))
     job = Job(
         models=tuple(Model(f, path) for f, path in zip(factories_, checkpoints, strict=True)),
-        inputs=tuple(inputs),
-        options={
-            "alpha": parse_fractions("--alpha", alpha),
-            "mix": parse_mix(mix, evaluate),
-            "method": method,
-            "features": features,
-            "site": site,
-            "align": align,
-            "norm": norm,
-            "refit": parse_refit(refit, ridge),
-            "zeros": zeros,
-            "convention": convention,
-            "output": parse_output(output),
-            "check": check,
-            "allow_shortfall": allow_shortfall,
-        },
+        inputs=tuple(inputs or ()),
+        options=fuse_options(ctx.params),
         out=out,
         data=data,
         batch=batch,

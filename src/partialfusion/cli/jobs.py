@@ -1,4 +1,4 @@
-"""What `fuse`, `prune` and `run` have in common: models, options and an output file, checked and run."""
+"""What `fuse`, `prune`, `run` and `bench` have in common: models and options, checked and run, and an output file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.progress import ProgressCallback
 from .data import input_files, load_data, load_evaluate
 from .output import show_fusion
-from .parse import example_inputs, parse_dtype
+from .parse import inputs_or_none, parse_dtype, parse_fractions, parse_mix, parse_output, parse_refit
 from .terminal import StopOnInterrupt, interrupted
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    """A model: the factory that builds it, and the file with its weights."""
+    """A model: the factory that builds it, and the file with its weights; without a file it is newly initialised."""
 
     factory: str
-    checkpoint: Path
+    checkpoint: Path | None
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Job:
 
     Attributes:
         models: the sources, in order.
-        inputs: shapes of the example inputs, as strings.
+        inputs: shapes of the example inputs, as strings; none where the first samples of the data serve.
         options: keyword arguments of `pf.fuse`, or of `pf.prune`.
-        out: the file to write.
+        out: the file to write, if any.
         data: a file of unlabelled inputs.
         batch: number of samples per batch of a file.
         budget: bounds on the result, by name.
@@ -47,7 +47,7 @@ class Job:
     models: tuple[Model, ...]
     inputs: tuple[str, ...]
     options: Mapping[str, Any]
-    out: Path
+    out: Path | None = None
     data: Path | None = None
     batch: int = 64
     budget: Mapping[str, float | int] | None = None
@@ -62,7 +62,20 @@ class Job:
         """The files that the job reads, which must not be overwritten."""
         own = [] if self.recipe is None else [self.recipe]
         factories = [m.factory for m in self.models]
-        return [*own, *(m.checkpoint for m in self.models), *input_files(factories, self.data, self.evaluate)]
+        checkpoints = [m.checkpoint for m in self.models if m.checkpoint is not None]
+        return [*own, *checkpoints, *input_files(factories, self.data, self.evaluate)]
+
+
+def fuse_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of `pf.fuse` from the options of a command, by the names of its parameters."""
+    same = ("method", "features", "site", "similarity", "align", "norm", "zeros", "convention")
+    return {
+        "alpha": parse_fractions("--alpha", given["alpha"]),
+        "mix": parse_mix(given["mix"], given["evaluate"]),
+        "refit": parse_refit(given["refit"], given["ridge"]),
+        "output": parse_output(given["output"]),
+        **{name: given[name] for name in (*same, "check", "allow_shortfall")},
+    }
 
 
 def run_job(job: Job, report: ProgressCallback) -> Fusion:
@@ -72,28 +85,36 @@ def run_job(job: Job, report: ProgressCallback) -> Fusion:
     from ..fusing.budget import Budget
     from ..fusing.options import COUPLING
     from ..io.checkpoints import check_writable, load_model, save_fusion
+    from ..io.factories import build
 
     # After Ctrl-C a search returns the best it has found, and that is then written.
     searches = job.prune or job.options.get("method", COUPLING[0]) not in COUPLING
     report_search = report.callback if searches and isinstance(report, StopOnInterrupt) else report
-    check_writable(job.out, keep=job.files)
+    if job.out is not None:
+        check_writable(job.out, keep=job.files)
     dtype = parse_dtype(job.dtype)
-    inputs = example_inputs(job.inputs, job.seed)
+    inputs = inputs_or_none(job.inputs, job.data, job.seed)
     batches = load_data(job.data, job.batch, inputs)
     evaluate = None if job.evaluate is None else load_evaluate(job.evaluate, job.batch, inputs)
     report("loading", 0.0)
-    models = [load_model(m.factory, m.checkpoint, seed=job.seed) for m in job.models]
+    seed = job.seed
+    models = [
+        load_model(m.factory, m.checkpoint, seed=seed) if m.checkpoint else build(m.factory, seed=seed + k)
+        for k, m in enumerate(job.models)
+    ]
     options: dict[str, Any] = {**job.options, "data": batches, "seed": job.seed, "progress": report_search}
     options |= {} if job.budget is None else {"budget": Budget(**job.budget)}
     options |= {} if evaluate is None else {"evaluate": evaluate}
     result = api.prune(models[0], inputs, **options) if job.prune else api.fuse(models, inputs, **options)
-    (report if result.plan.converged else report_search)("writing", 1.0)
-    save_fusion(result, job.out, dtype=dtype)
+    if job.out is not None:
+        (report if result.plan.converged else report_search)("writing", 1.0)
+        save_fusion(result, job.out, dtype=dtype)
     return result
 
 
 def show(result: Fusion, job: Job, *, as_json: bool, quiet: bool) -> None:
     """Print the result of a job; where the user stopped its search, end with the exit code of an interrupt."""
+    assert job.out is not None
     show_fusion(result, job.models[-1].factory, job.out, budget=job.budget, as_json=as_json, quiet=quiet)
     if result.recipe.pruning is not None and not result.plan.converged:
         interrupted(f"{job.out} holds the best result found so far")

@@ -42,6 +42,16 @@ Inputs = Annotated[
         help="Shape of an example input, such as 1,3,32,32, or input_ids=1,16:int64 by name. Repeat for each input.",
     ),
 ]
+InputsOrData = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="SHAPE",
+        help="Shape of an example input, such as 1,3,32,32, or input_ids=1,16:int64 by name. Repeat for each input. "
+        "May be left out where --data is a file of one tensor: its first samples then serve.",
+    ),
+]
 Output = Annotated[
     str | None,
     typer.Option(
@@ -87,7 +97,8 @@ Mix = Annotated[
     str | None,
     typer.Option(
         metavar="A,B,…|auto",
-        help="Shares of the models, summing to one; auto chooses them with --evaluate. Default: equal shares.",
+        help="Shares of the models, summing to one; of two models the share of the first is enough. auto chooses them "
+        "with --evaluate. Default: equal shares.",
     ),
 ]
 MaybeEvaluate = Annotated[
@@ -109,8 +120,23 @@ Evaluate = Annotated[
         "larger is better.",
     ),
 ]
+FuseMethod = Annotated[
+    str,
+    typer.Option(
+        help="Fusion method: auto (interpolate and refit with data, partial-ot without), average, permutation, ot, "
+        "partial-ot, cluster, interpolate, zip, magnitude or magnitude+ot."
+    ),
+]
 Features = Annotated[str, typer.Option(help="What channels are compared by: auto, weights, activations or both.")]
 Site = Annotated[str, typer.Option(help="Compare values before or after the activation function: auto, pre or post.")]
+Similarity = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|permutation|rotation",
+        help="What is compared: channels (permutation), or directions in spaces that may be rotated, such as the "
+        "residual stream and the heads of a transformer (rotation). auto: rotation with the method auto and data.",
+    ),
+]
 Align = Annotated[str, typer.Option(help="How spaces are aligned: fixed-point or greedy.")]
 Norm = Annotated[
     str,

@@ -44,6 +44,7 @@ def fusion_record(fusion: Fusion, out: Path, budget: Mapping[str, float | int] |
         "out": str(out),
         **asdict(fusion.summary()),
         "ratio": fusion.count.ratio,
+        "effective_ratio": fusion.count.effective_ratio,
         "budget": None if budget is None else dict(budget),
         "mixing": None if fusion.mixing is None else asdict(fusion.mixing),
     }

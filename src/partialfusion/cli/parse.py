@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import OptionError
@@ -73,7 +74,13 @@ def parse_names(option: str, given: str | None) -> list[str] | None:
     return found
 
 
-def parse_mix(given: str | None, evaluate: str | None) -> list[float] | Literal["auto"] | None:
+def parse_shares(option: str, given: str | None) -> list[float] | float | None:
+    """The shares of the models; a single number is the share of the first of two."""
+    shares = parse_numbers(option, given)
+    return shares[0] if shares is not None and len(shares) == 1 else shares
+
+
+def parse_mix(given: str | None, evaluate: str | None) -> list[float] | float | Literal["auto"] | None:
     """The shares, or "auto", which needs --evaluate to choose them."""
     if given == "auto":
         if evaluate is None:
@@ -81,7 +88,7 @@ def parse_mix(given: str | None, evaluate: str | None) -> list[float] | Literal[
         return "auto"
     if evaluate is not None:
         raise OptionError(f"--evaluate {evaluate} is only used by --mix auto: add --mix auto, or leave it out")
-    return parse_numbers("--mix", given)
+    return parse_shares("--mix", given)
 
 
 def parse_budget(given: str | None) -> dict[str, float | int] | None:
@@ -185,3 +192,13 @@ def example_inputs(specs: Sequence[str], seed: int) -> tuple[Tensor, ...] | dict
     if not all(names) or len(set(names)) < len(names):
         raise OptionError(f"--input {' --input '.join(specs)}: name every input, each once, or none of them")
     return dict(zip(names, inputs, strict=True))
+
+
+def inputs_or_none(specs: Sequence[str], data: Path | None, seed: int) -> tuple[Tensor, ...] | dict[str, Tensor] | None:
+    """Example inputs of the given shapes; none where the first samples of the data serve instead."""
+    if not specs and data is None:
+        raise OptionError(
+            "there are no inputs to run the model on: give --input SHAPE, or --data FILE, whose first samples then "
+            "serve"
+        )
+    return example_inputs(specs, seed) if specs else None

@@ -25,8 +25,8 @@ from .terminal import guarded, working
 def prune(
     factory: opt.Factory,
     checkpoint: opt.Checkpoint,
-    inputs: opt.Inputs,
     out: opt.Out,
+    inputs: opt.InputsOrData = None,
     output: opt.Output = None,
     keep: opt.Keep = None,
     budget: opt.Budget = None,
@@ -39,6 +39,7 @@ def prune(
     ] = "cluster",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
+    similarity: opt.Similarity = "auto",
     data: opt.Data = None,
     batch: opt.Batch = 64,
     norm: opt.Norm = "auto",
@@ -55,12 +56,13 @@ def prune(
     """Compress one checkpoint: channels are kept, merged with others that respond alike, or removed."""
     job = Job(
         models=(Model(factory, checkpoint),),
-        inputs=tuple(inputs),
+        inputs=tuple(inputs or ()),
         options={
             "keep": parse_fractions("--keep", keep),
             "method": method,
             "features": features,
             "site": site,
+            "similarity": similarity,
             "norm": norm,
             "refit": parse_refit(refit, ridge),
             "convention": convention,

@@ -11,7 +11,7 @@ from ..core.literals import Zeros
 from . import options as opt
 from .data import input_files, load_data
 from .output import show_fusion
-from .parse import example_inputs, factory_per_model, parse_dtype, parse_output
+from .parse import factory_per_model, inputs_or_none, parse_dtype, parse_output
 from .root import app, examples
 from .terminal import guarded, working
 
@@ -31,9 +31,9 @@ def refit(
     sources: Annotated[
         list[Path], typer.Argument(metavar="CHECKPOINT…", help="The checkpoints it was made from, in the same order.")
     ],
-    inputs: opt.Inputs,
     data: opt.NeededData,
     out: opt.Out,
+    inputs: opt.InputsOrData = None,
     factories: opt.Factories = None,
     output: opt.Output = None,
     batch: opt.Batch = 64,
@@ -49,6 +49,7 @@ def refit(
     with working(not quiet) as report:
         report("starting PyTorch", 0.0)
         from .. import api
+        from ..core.examples import first_samples
         from ..io.checkpoints import check_writable, load_model, save_fusion
         from ..io.stored import restore
         from ..surgery import RIDGE
@@ -56,13 +57,14 @@ def refit(
         specs = factory_per_model(factory, factories or [], len(sources))
         check_writable(out, keep=[fused, *sources, *input_files(specs, data)])
         narrow = parse_dtype(dtype)
-        tensors = example_inputs(inputs, seed)
+        tensors = inputs_or_none(inputs or (), data, seed)
         batches = load_data(data, batch, tensors)
         assert batches is not None
         report("loading", 0.0)
         models = [load_model(spec, path, seed=seed) for spec, path in zip(specs, sources, strict=True)]
         report("tracing", 0.0)
-        result = restore(fused, models, tensors, output=parse_output(output), check=check)
+        examples_of = tensors if tensors is not None else first_samples(batches[0], models[-1])
+        result = restore(fused, models, examples_of, output=parse_output(output), check=check)
         result = api.refit(
             result, batches, ridge=RIDGE if ridge is None else ridge, zeros=cast(Zeros, zeros), progress=report
         )

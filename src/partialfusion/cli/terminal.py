@@ -104,18 +104,22 @@ def interrupted(kept: str = "") -> NoReturn:
 
 @contextmanager
 def working(shown: bool = True) -> Iterator[ProgressCallback]:
-    """A progress callback that draws a bar on stderr, where that is a terminal.
+    """A progress callback that draws a bar on stderr, where that is a terminal, and elsewhere a line now and then.
 
     What the user's code prints meanwhile goes to stderr too, so that stdout holds the result alone. Warnings of the
     library become lines on stderr, unless nothing is to be shown. After Ctrl-C no further step is started.
     """
-    log, echo = logging.getLogger("partialfusion"), _Echo(logging.WARNING if shown else logging.CRITICAL)
+    log, echo = logging.getLogger("partialfusion"), _Echo(logging.INFO if shown else logging.CRITICAL)
     log.addHandler(echo)
+    steps = logging.getLogger(reporting.__module__)
+    level = steps.level
+    steps.setLevel(logging.INFO)
     try:
         with redirect_stdout(sys.stderr), reporting(None if shown else False, patience=0.0) as callback:
             yield StopOnInterrupt(callback)
     finally:
         log.removeHandler(echo)
+        steps.setLevel(level)
 
 
 @dataclass(frozen=True)
@@ -135,10 +139,11 @@ class StopOnInterrupt:
 
 
 class _Echo(logging.Handler):
-    """Warnings as lines on stderr."""
+    """Warnings and progress as lines on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(f"warning: {' '.join(record.getMessage().split())}", err=True)
+        kind = "warning: " if record.levelno >= logging.WARNING else ""
+        typer.echo(f"{kind}{' '.join(record.getMessage().split())}", err=True)
 
 
 def _fail(message: str, error: Exception) -> NoReturn:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from ..errors import DataError
 from .inputs import Inputs, Signature
 from .modules import first_line
+
+T = TypeVar("T")
 
 
 def feed(model: nn.Module, batch: Inputs, number: int) -> Any:
@@ -26,6 +28,26 @@ def feed(model: nn.Module, batch: Inputs, number: int) -> Any:
         ) from error
 
 
+def readable(data: Iterable[Any]) -> Iterable[Any]:
+    """A user's `data` option as batches that can be read any number of times."""
+    if isinstance(data, Tensor):
+        raise DataError(
+            f"data is one tensor of shape {tuple(data.shape)}: pass an iterable of batches, [tensor] for one batch"
+        )
+    if isinstance(data, Mapping):
+        raise DataError("data is one mapping: pass an iterable of batches, [mapping] for one batch")
+    if not isinstance(data, Iterable):
+        raise DataError(f"data must be an iterable of batches, not {type(data).__name__}")
+    return list(data) if isinstance(data, Iterator) else data
+
+
+def first_of(batches: Iterable[T]) -> T:
+    """The first batch, which there must be."""
+    for batch in batches:
+        return batch
+    raise DataError("the data holds no batch: pass at least one batch of inputs")
+
+
 class Batches:
     """The inputs of a user's batches, iterable any number of times.
 
@@ -38,7 +60,7 @@ class Batches:
     """
 
     def __init__(self, data: Iterable[Any], signature: Signature) -> None:
-        self.data = list(data) if isinstance(data, Iterator) else data
+        self.data = readable(data)
         self.signature = signature
 
     @classmethod
@@ -46,17 +68,8 @@ class Batches:
         """The batches of a user's `data` option, which must hold at least one; None stays None."""
         if data is None:
             return None
-        if isinstance(data, Tensor):
-            raise DataError(
-                f"data is one tensor of shape {tuple(data.shape)}: pass an iterable of batches, [tensor] for one batch"
-            )
-        if isinstance(data, Mapping):
-            raise DataError("data is one mapping: pass an iterable of batches, [mapping] for one batch")
-        if not isinstance(data, Iterable):
-            raise DataError(f"data must be an iterable of batches, not {type(data).__name__}")
         batches = cls(data, signature)
-        if next(iter(batches), None) is None:
-            raise DataError("the data holds no batch: pass at least one batch of inputs")
+        first_of(batches)
         return batches
 
     def __iter__(self) -> Iterator[Inputs]:

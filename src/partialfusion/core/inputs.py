@@ -15,6 +15,7 @@ from ..errors import DataError, OptionError, TraceError
 from .modules import at_rest, named_tensors, without_cache
 
 Output = str | int  # the entry of an output that is the result: its name or its position
+LABELS = ("labels", "label")  # where a mapping has its labels
 PLAIN = (dict, OrderedDict, defaultdict, UserDict)  # mappings whose entries all count
 
 

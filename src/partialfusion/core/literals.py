@@ -14,6 +14,8 @@ Refit = bool | float | Literal["auto"]
 Features = Literal["auto", "weights", "activations", "both"]
 # Before the activation function (what is computed), after it (what is read), or what suits the space.
 Site = Literal["pre", "post", "auto"]
+# What is compared: channels, or the directions of spaces that may be rotated; "auto" is what suits the method.
+Basis = Literal["auto", "permutation", "rotation"]
 Align = Literal["fixed-point", "greedy"]
 NormRule = Literal["auto", "recalibrate", "analytic", "repair"]
 Convention = Literal["value", "mass"]

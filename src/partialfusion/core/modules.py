@@ -15,6 +15,11 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
+def inside(path: str, name: str) -> str:
+    """The name of a tensor of the module at a path."""
+    return f"{path}.{name}" if path else name
+
+
 def canonical_names(model: nn.Module) -> dict[str, str]:
     """Every name of a parameter or buffer → the first name of the same tensor."""
     first: dict[int, str] = {id(t): name for name, t in named_tensors(model).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,9 @@ from contextlib import contextmanager
 
 ProgressCallback = Callable[[str, float], None]  # the current step, and the fraction of the work that is done
 
+log = logging.getLogger(__name__)
+
+EVERY = 10.0  # seconds of processor time between two lines of the log, whatever else the machine does
 PATIENCE = 1.0  # seconds before a bar appears
 WINDOW = 3600.0  # seconds of past progress that the remaining time is estimated from; steps may take minutes
 
@@ -18,7 +22,8 @@ def reporting(progress: bool | ProgressCallback | None, *, patience: float = PAT
     """The progress callback for a user's `progress` option.
 
     Args:
-        progress: a callback, True for a bar, False for no output; None shows a bar where stderr is a terminal.
+        progress: a callback, True for a bar, False for no output; None shows a bar where stderr is a terminal, and
+            elsewhere writes to the log.
         patience: seconds before the bar appears.
     """
     if callable(progress):
@@ -27,11 +32,23 @@ def reporting(progress: bool | ProgressCallback | None, *, patience: float = PAT
         with _ProgressBar(patience) as bar:
             yield bar
     else:
-        yield silent
+        yield silent if progress is False else _ProgressLog()
 
 
 def silent(label: str, done: float) -> None:
     """A progress callback that does nothing."""
+
+
+class _ProgressLog:
+    """Says in the log now and then how far long work has come; work that is over soon is not mentioned."""
+
+    def __init__(self) -> None:
+        self.said = time.process_time()
+
+    def __call__(self, label: str, done: float) -> None:
+        if time.process_time() - self.said >= EVERY:
+            self.said = time.process_time()
+            log.info("%s (%.0f %% done)", label, 100 * done)
 
 
 class _ProgressBar:

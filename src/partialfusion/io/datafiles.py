@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,16 @@ LABELS = "labels"
 Examples = Tensor | Sequence[Tensor] | Mapping[str, Tensor]  # example inputs of a model
 
 
-def load_batches(path: StrPath, batch_size: int, *, like: Examples) -> list[Any]:
-    """The inputs in a file, split into batches of almost equal size.
+def load_batches(path: StrPath, batch_size: int, *, like: Examples | None) -> list[Any]:
+    """The inputs in a file, in batches as `torch.split` gives them; a last sample on its own joins the batch before it.
 
     Args:
         path: a .npy, .npz, .safetensors or torch file that holds a (samples × …) tensor for each input of the model.
             Several inputs are in the order of an .npz or torch file, and sorted by name in a safetensors file; keyword
             inputs are found by their names.
-        batch_size: the greatest number of samples in a batch.
-        like: example inputs of the model; floating-point data is converted to their types.
+        batch_size: the number of samples in a batch.
+        like: example inputs of the model; floating-point data is converted to their types. None: the model has one
+            input, and floating-point data becomes PyTorch's default type.
 
     Returns:
         Tensors, or tuples of tensors if the model takes several inputs; mappings of tensors for keyword inputs.
@@ -41,9 +41,10 @@ def load_batches(path: StrPath, batch_size: int, *, like: Examples) -> list[Any]
     found = _tensors_within(existing(path))
     if isinstance(like, Mapping):
         return _named_batches(found, list(like), batch_size, like, path)
-    likes = [like] if isinstance(like, Tensor) else list(like)
+    likes = _likes(like)
     if len(found) != len(likes):
         expected = "one tensor, or a dict with one tensor" if len(likes) == 1 else f"{len(likes)} tensors"
+        expected += ", or give --input SHAPE for each input" if like is None else ""
         raise DataError(
             f"{path} holds {len(found)} tensors ({shorten(list(found))}) where the model takes {len(likes)} input(s): "
             f"save {expected}"
@@ -53,14 +54,14 @@ def load_batches(path: StrPath, batch_size: int, *, like: Examples) -> list[Any]
     return parts if len(likes) > 1 else [x for (x,) in parts]
 
 
-def load_labelled(path: StrPath, batch_size: int, *, like: Examples) -> list[Any]:
-    """The inputs and labels in a file, split into batches of almost equal size.
+def load_labelled(path: StrPath, batch_size: int, *, like: Examples | None) -> list[Any]:
+    """The inputs and labels in a file, split into batches as `load_batches` does.
 
     Args:
         path: a .npz, .safetensors or torch file as for `load_batches`, with one more tensor: the class indices, named
             "labels", or else the last tensor.
-        batch_size: the greatest number of samples in a batch.
-        like: example inputs of the model; floating-point data is converted to their types.
+        batch_size: the number of samples in a batch.
+        like: example inputs of the model, as for `load_batches`.
 
     Returns:
         (input, …, labels) for each batch, with labels of type int64; with keyword inputs a mapping with "labels".
@@ -68,7 +69,7 @@ def load_labelled(path: StrPath, batch_size: int, *, like: Examples) -> list[Any
     found = _tensors_within(existing(path))
     if isinstance(like, Mapping):
         return _named_batches(found, [*like, LABELS], batch_size, like, path)
-    likes = [like] if isinstance(like, Tensor) else list(like)
+    likes = _likes(like)
     if len(found) != len(likes) + 1:
         raise DataError(
             f"{path} holds {len(found)} tensor(s) ({shorten(list(found))}) where {len(likes)} input(s) and labels are "
@@ -107,13 +108,22 @@ def _split(tensors: Sequence[Tensor], batch_size: int, path: StrPath) -> list[tu
     lengths = {len(x) if x.ndim else 0 for x in tensors}
     if len(lengths) > 1:
         raise DataError(f"{path} holds tensors of {sorted(lengths)} samples: all must have the same number")
-    count = math.ceil(lengths.pop() / batch_size)
-    return list(zip(*(x.tensor_split(count) for x in tensors), strict=True))
+    parts = [list(x.split(batch_size)) for x in tensors]
+    if len(parts[0]) > 1 and len(parts[0][-1]) == 1 < batch_size:  # batch norms cannot measure a single sample
+        parts = [[*some[:-2], torch.cat(some[-2:])] for some in parts]
+    return list(zip(*parts, strict=True))
 
 
-def _fitted(tensor: Tensor, like: Tensor, path: StrPath) -> Tensor:
+def _likes(like: Tensor | Sequence[Tensor] | None) -> list[Tensor | None]:
+    """One example for each input; None where only their number is known, which is one."""
+    return [like] if like is None or isinstance(like, Tensor) else list(like)
+
+
+def _fitted(tensor: Tensor, like: Tensor | None, path: StrPath) -> Tensor:
     if tensor.ndim == 0 or len(tensor) == 0:
         raise DataError(f"{path} holds no samples: its tensor has shape {tuple(tensor.shape)}")
+    if like is None:
+        return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
     if tensor.is_floating_point() != like.is_floating_point():
         raise DataError(f"{path} holds {tensor.dtype} where the model takes {like.dtype}; save the data in that type")
     return tensor.to(like.dtype)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..blueprint import NormLayer
+from ..core.modules import inside
 from ..core.text import table
 from ..errors import CheckpointError
 from ..kernels import Plan
@@ -191,11 +192,6 @@ def _norms(record: Mapping[str, Mapping[str, Any]], packings: Mapping[str, Packi
 def filled_by_refit(recipe: Mapping[str, Any]) -> bool:
     """Whether, by the options of a fusion, refitting was free to fill its zero blocks."""
     return bool(recipe.get("refit")) and recipe.get("zeros") == "free"
-
-
-def inside(path: str, name: str) -> str:
-    """The name of a tensor of the module at a path."""
-    return f"{path}.{name}" if path else name
 
 
 def _text(value: object) -> str:

@@ -18,6 +18,7 @@ from ..core.alone import alone
 from ..core.inputs import Inputs
 from ..core.modules import at_rest, first_line, without_cache
 from ..errors import CheckpointError, OptionError, TraceError, VerificationError
+from ..fusing.result import Fusion
 from ..surgery.verify import TOLERANCE, deviation
 from .files import StrPath, check_target, destination
 from .temporary import claimed
@@ -27,7 +28,7 @@ SUFFIX = ".onnx"
 
 @alone
 def export_onnx(
-    model: nn.Module,
+    model: nn.Module | Fusion,
     example_inputs: Any,
     path: StrPath,
     *,
@@ -41,7 +42,8 @@ def export_onnx(
     go into a second file, `path` with `.data` added, as the format requires.
 
     Args:
-        model: any module that torch.export can trace, fused or not; its mode and weights are not changed.
+        model: what `fuse` or `prune` returned, or any module that torch.export can trace, such as what `to_blocks`
+            returns; its mode and weights are not changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         path: the file to write; its name ends in .onnx.
         check: run the file and compare; a difference raises VerificationError and nothing is written.
@@ -51,8 +53,10 @@ def export_onnx(
     Returns:
         The path.
     """
+    if isinstance(model, Fusion):
+        model = model.model
     if not isinstance(model, nn.Module):
-        raise OptionError(f"the model is a {type(model).__name__}: pass a module, such as result.model")
+        raise OptionError(f"the model is a {type(model).__name__}: pass what fuse or prune returned, or a module")
     target = destination(check_target(path, suffixes=(SUFFIX,)))
     destination(target.with_name(f"{target.name}.data"))
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):

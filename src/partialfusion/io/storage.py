@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..blueprint import NormLayer
 from ..core.alone import alone
-from ..core.modules import first_line, named_tensors
+from ..core.modules import first_line, inside, named_tensors
 from ..core.plain import holding
 from ..core.version import __version__
 from ..errors import CheckpointError, OptionError
@@ -33,7 +33,7 @@ from ..surgery.views import place_views, view_layers
 from .digest import Digest, digest, state_digest
 from .files import DTYPES, SUFFIX, StrPath, check_target, existing, reading, replacing, write_tensors
 from .fit import check_kind, check_memory, differences
-from .header import VIEWS, Integers, Source, Stored, damaged, filled_by_refit, from_metadata, inside, to_metadata
+from .header import VIEWS, Integers, Source, Stored, damaged, filled_by_refit, from_metadata, to_metadata
 from .packing import Packing, packed, plan_packings
 
 if TYPE_CHECKING:

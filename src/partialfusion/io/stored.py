@@ -80,6 +80,11 @@ def restore(
     models = [holding(m, stored.packings) if isinstance(m, nn.Module) else m for m in models]
     _check_sources(stored, models, path)
     recipe = _recipe(stored.recipe, path)
+    if recipe.similarity == "rotation":
+        raise CheckpointError(
+            f"{path} was made of rotated models, and files leave out the rotations: use pf.load for the model in it, "
+            "or fuse again"
+        )
     blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed, untie=False)
     blueprints = conformed(models, blueprint, inputs)
     _check_spaces(stored.plan, blueprints, path)

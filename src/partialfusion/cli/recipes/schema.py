@@ -9,9 +9,10 @@ from typing import Any, get_args
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from ...core.literals import Align, Convention, Features, MethodName, NormRule, PruningName, Refit, Site, Zeros
+from ...core.literals import Align, Basis, Convention, Features, MethodName, NormRule, PruningName, Refit, Site, Zeros
 from ...errors import FusionError, OptionError, RecipeError
 from ...fusing.options import PRUNING
+from ...fusing.validation import check_mix
 from ...io.storage import NARROW
 from ..data import is_function
 from ..jobs import Job, Model
@@ -39,8 +40,8 @@ FUSE_ONLY, PRUNE_ONLY = (
 )  # keys for several models, and for one
 MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
 OPTIONS = (
-    *("alpha", "keep", "mix", "method", "features", "site", "align", "norm", "refit", "zeros", "convention", "check"),
-    "allow_shortfall",
+    *("alpha", "keep", "mix", "method", "features", "site", "similarity", "align", "norm", "refit", "zeros"),
+    *("convention", "check", "allow_shortfall"),
 )
 
 
@@ -64,6 +65,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "evaluate": _evaluate,
         "features": choice(*get_args(Features)),
         "site": choice(*get_args(Site)),
+        "similarity": choice(*get_args(Basis)),
         "align": choice(*get_args(Align)),
         "norm": choice(*get_args(NormRule)),
         "convention": choice(*get_args(Convention)),
@@ -79,8 +81,9 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
     }
     found = document.fields(document.root, known, what="the recipe")
     for key in ("models", "input", "output"):
-        if lacks(document.root, key, known):
-            document.report(document.root, f"the key {key!r} is missing")
+        if lacks(document.root, key, known) and not (key == "input" and "data" in found):
+            remedy = "; give it, or data, whose first samples then serve" if key == "input" else ""
+            document.report(document.root, f"the key {key!r} is missing{remedy}")
     models, places = _models(document, found)
     _check_size(document, found, len(models))
     document.finish()
@@ -112,7 +115,7 @@ def _job(found: Fields, models: list[Model]) -> Job:
     value = {key: given for key, (given, _) in found.items()}
     return Job(
         models=tuple(models),
-        inputs=tuple(value["input"]),
+        inputs=tuple(value.get("input", ())),
         options={key: value[key] for key in OPTIONS if key in value} | {"output": value.get("result")},
         out=Path(value["output"]),
         data=value.get("data"),
@@ -175,11 +178,11 @@ def _check_mix(document: Document, found: Fields, models: int) -> None:
         )
     elif shares != "auto" and "evaluate" in found:
         document.report(found["evaluate"][1], "evaluate: it is only used by mix: auto; give that, or leave it out")
-    elif isinstance(shares, list) and models:
-        if len(shares) != models:
-            document.report(node, f"mix: {len(shares)} shares for {models} models")
-        elif min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
-            document.report(node, f"mix: shares must not be negative and must sum to one; these sum to {sum(shares):g}")
+    elif shares not in (None, "auto") and models:
+        try:
+            check_mix(shares, models)
+        except OptionError as error:
+            document.report(node, str(error))
 
 
 def _budget(node: Node) -> dict[str, float | int]:
@@ -201,9 +204,9 @@ def _bound(node: Node) -> float | int:
         raise NodeError(node, str(error)) from None
 
 
-def _mix(node: Node) -> list[float] | str:
-    if isinstance(node, ScalarNode) and node.value == "auto":
-        return "auto"
+def _mix(node: Node) -> list[float] | float | str:
+    if isinstance(node, ScalarNode):
+        return "auto" if node.value == "auto" else number(node)
     return many(number)(node)
 
 
