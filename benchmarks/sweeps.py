@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,12 +40,12 @@ def interleaved(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
 def frontier_row() -> tuple[object, ...]:
     models, x = pair(16), torch.randn(IMAGES, 3, 32, 32)
     data, example = list(x.split(BATCH)), x[:2]
-    blueprint = pf.trace(models[-1], example)
+    shared: dict[str, Any] = {"data": data, "blueprint": pf.trace(models[-1], example), "progress": False}
     found = interleaved(
         {
-            "one": lambda: pf.fuse(models, example, alpha=0.4, data=data, blueprint=blueprint, progress=False),
+            "one": lambda: pf.fuse(models, example, alpha=0.4, method="partial-ot", **shared),
             "all": lambda: pf.frontier(
-                models, example, evaluate=lambda m: 0.0, alphas=ALPHAS, data=data, blueprint=blueprint, progress=False
+                models, example, evaluate=lambda m: 0.0, alphas=ALPHAS, methods=["partial-ot"], **shared
             ),
         }
     )

@@ -72,7 +72,7 @@ def run() -> Run:
     known, others = digits.split(training, digits.DIGIT, torch.Generator().manual_seed(0))
     a, b = trained(known, 1), trained(others, 2)
     data = training.images[:512]
-    return Run(a, b, pf.fuse([a, b], data[:2], alpha=ALPHA, data=[data]), data, test)
+    return Run(a, b, pf.fuse([a, b], data[:2], alpha=ALPHA, data=[data], method="partial-ot"), data, test)
 
 
 def trained(sample: digits.Sample, seed: int, steps: int = 3000) -> Small:
@@ -352,7 +352,16 @@ def dials() -> Figure:
                 fused = pf.fuse(models, x, alpha=alpha, mix=[share, 1 - share], blueprint=blueprint)
                 by_share.setdefault((alpha, share), []).append(measured(fused.model))
         for alpha in alphas:
-            fused = pf.fuse(models, x, alpha=alpha, features="weights", data=data, blueprint=blueprint, progress=False)
+            fused = pf.fuse(
+                models,
+                x,
+                alpha=alpha,
+                features="weights",
+                data=data,
+                method="partial-ot",
+                blueprint=blueprint,
+                progress=False,
+            )
             by_size.setdefault((alpha, False), []).append(measured(fused.model))
             by_size.setdefault((alpha, True), []).append(measured(pf.refit(fused, data, progress=False).model))
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4))
@@ -390,7 +399,7 @@ def main() -> None:
     models = {"A": found.a, "B": found.b, "fused": found.fused.model}
     print({name: f"{found.accuracy(model):.1f}" for name, model in models.items()}, found.fused.summary(), sep="\n")
     for alpha in (0.0, 1.0):
-        other = pf.fuse([found.a, found.b], found.data[:2], alpha=alpha, data=[found.data])
+        other = pf.fuse([found.a, found.b], found.data[:2], alpha=alpha, data=[found.data], method="partial-ot")
         print(f"alpha {alpha:g}: {found.accuracy(other.model):.1f}")
     save(illustration(found), "illustration")
     save(matrices(found), "matrices")
