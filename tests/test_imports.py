@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,3 +89,10 @@ def test_an_upward_import_would_be_seen(tmp_path: Path) -> None:
     found = list(imports("kernels.pair", path))
     assert found == ["surgery.apply", "api", "fusing.pipeline"]
     assert all(rank(target) < rank("kernels.pair") for target in found)
+
+
+def test_names_of_test_files_are_unique() -> None:
+    """pytest imports the files of folders that are not packages by their bare names."""
+    files = [p for p in (ROOT / "tests").rglob("test_*.py") if not (p.parent / "__init__.py").exists()]
+    names = Counter(p.name for p in files)
+    assert [name for name, times in names.items() if times > 1] == []
