@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ from .resize import resized
 from .views import install_views, share_out
 
 log = logging.getLogger(__name__)
+
+MOST_LAYOUTS = 32  # sizes of one blueprint whose layouts are remembered
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,11 +102,37 @@ class _Resized:
     follows: Follows
 
 
+# Blueprint → widths and inputs → where the channels of a model of these widths sit, and which numbers had to follow.
+# Other shares or another matching at the same widths need no second trace.
+_layouts: WeakKeyDictionary[Blueprint, dict[object, tuple[dict[str, Space], Follows]]] = WeakKeyDictionary()
+
+
 def _resize(model: nn.Module, blueprint: Blueprint, plan: Plan, inputs: Inputs) -> _Resized:
     shapes = {n: shape for n, shape in target_shapes(blueprint, plan).items() if n not in blueprint.constants}
     if all(plan[s.name].width == s.width for s in blueprint):
         return _Resized(resized(model, shapes), dict(blueprint.by_name), {})
     candidates = Candidates(model, blueprint, plan, shapes)
+    known = _layouts.setdefault(blueprint, {})
+    key = tuple(plan[s.name].width for s in blueprint), inputs.shapes, inputs.output
+    if key in known:
+        layout, follows = known[key]
+        return _Resized(resized(model, shapes, candidates.numbers(follows)), layout, follows)
+    found = _traced_again(model, blueprint, plan, inputs, candidates, shapes)
+    while len(known) >= MOST_LAYOUTS:
+        del known[next(iter(known))]
+    known[key] = found.layout, found.follows
+    return found
+
+
+def _traced_again(
+    model: nn.Module,
+    blueprint: Blueprint,
+    plan: Plan,
+    inputs: Inputs,
+    candidates: Candidates,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> _Resized:
+    """The resized model, and where its own trace finds the channels."""
 
     def made(follows: Follows) -> _Resized:
         result = resized(model, shapes, candidates.numbers(follows))
