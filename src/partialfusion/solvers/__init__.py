@@ -6,10 +6,11 @@ couple.py         couplings for an isolated fraction, by assignment or transport
 interpolation.py  the channels from which all others can be computed best, and the map that computes them
 clustering/       Ward, Lloyd, local search and correlated pairs
 
-A compiled part, in Numba, stands beside its solver under the same name with an underscore.
+A compiled part, in Numba, stands beside its solver under the same name with an underscore; _full_assignment.py is that
+of matchings of all channels.
 """
 
-from .assignment import assignment, partial_assignment, partial_assignments
+from .assignment import Prices, assignment, block_assignments, partial_assignment, partial_assignments
 from .clustering import Clustering, cluster, exchange, lloyd, squared_distances, stochastic_ward, ward, zip_pairs
 from .couple import couple, couple_blocks, couplings, fused_count
 from .interpolation import Selection, nearest_kept, read_map, select, select_blocks, swap
@@ -17,8 +18,10 @@ from .transport import coupling, partial_coupling
 
 __all__ = [
     "Clustering",
+    "Prices",
     "Selection",
     "assignment",
+    "block_assignments",
     "cluster",
     "couple",
     "couple_blocks",

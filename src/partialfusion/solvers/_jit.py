@@ -33,6 +33,11 @@ def exact(function: Function) -> Function:
     return _compiled(function, {})
 
 
+def bounds(function: Function) -> Function:
+    """Compile a function of sums as they are written and of least values, which may be sought on whole vectors."""
+    return _compiled(function, {"fastmath": {"nnan", "nsz"}})
+
+
 def _compiled(function: Function, options: dict[str, Any]) -> Function:
     """Machine code, free of the interpreter's lock, and kept on disk where that is possible."""
     try:

@@ -5,18 +5,69 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from ..core.arrays import Floats, Ints
 from ..errors import DataError, OptionError
 
 Matching = tuple[Ints, Ints]
 
+HUGE = 1e288  # sums of so many costs as there may be channels stay finite up to here
 
-def assignment(cost: Floats) -> Matching:
-    """The cheapest one-to-one matching of an (n × n) cost: rows 0…n−1 and their columns."""
-    rows, cols = linear_sum_assignment(cost)
-    return rows.astype(np.int64), cols.astype(np.int64)
+
+class Prices:
+    """What columns cost in the last assignment that was solved with it; the next one, of a similar cost, begins there.
+
+    The matching is as cheap as from no prices; only among equally cheap ones it may be another.
+    """
+
+    def __init__(self) -> None:
+        self.values: Floats | None = None
+
+
+def assignment(cost: Floats, prices: Prices | None = None) -> Matching:
+    """The cheapest one-to-one matching of as many rows and columns as there are.
+
+    Args:
+        cost: (n × m), finite.
+        prices: where to begin, and where to leave what the next solve may begin with.
+
+    Returns:
+        rows (ascending) and columns, min(n, m) each.
+    """
+    cost = _readable(cost)
+    _check(cost, [])
+    if cost.shape[0] > cost.shape[1]:
+        cols, rows = assignment(cost.T)
+        order = np.argsort(rows)
+        return rows[order], cols[order]
+    if cost.size == 0:
+        return _pairs(np.empty(0, np.int64))
+    from ._full_assignment import full_matching  # loads Numba
+
+    prices = Prices() if prices is None else prices
+    known = prices.values is not None and cost.shape == (len(prices.values),) * 2
+    if not known:
+        prices.values = np.empty(cost.shape[1])
+    return _pairs(full_matching(_small(cost), prices.values, known))
+
+
+def block_assignments(cost: Floats, ours: Ints, theirs: Ints) -> tuple[Ints, Floats]:
+    """The cheapest one-to-one matchings of every block of rows with every block of columns.
+
+    Args:
+        cost: (n × m), finite.
+        ours: (h × s) the rows of each block.
+        theirs: (g × s) the columns of each block.
+
+    Returns:
+        (h × g × s) which column of the block every row has, and (h × g) what the matchings cost.
+    """
+    cost = _readable(cost)
+    _check(cost, [])
+    from ._full_assignment import block_matchings  # loads Numba
+
+    found: tuple[Ints, Floats] = block_matchings(_small(cost), ours, theirs)
+    return found
 
 
 def partial_assignment(cost: Floats, k: int) -> Matching:
@@ -37,8 +88,8 @@ def partial_assignments(cost: Floats, sizes: Sequence[int]) -> list[Matching]:
 
     A cheapest matching of k pairs becomes one of k + 1 pairs along one alternating path, so all sizes lie on one way
     from the empty to the full matching. The last steps of it are the longest: to leave a few rows alone costs far
-    less time than to match all of them, and that is left to SciPy. Sizes need not be sorted, a matching need not be
-    part of a larger one, and among equally cheap ones each is the one that its size alone would give.
+    less time than to match all of them, for which `assignment` is faster. Sizes need not be sorted, a matching need
+    not be part of a larger one, and among equally cheap ones each is the one that its size alone would give.
 
     Args:
         cost: (n × m), finite.
@@ -47,7 +98,7 @@ def partial_assignments(cost: Floats, sizes: Sequence[int]) -> list[Matching]:
     Returns:
         for every size, rows (ascending) and columns.
     """
-    cost = np.require(cost, np.float64, ["C", "W"])  # never written; to Numba a read-only array is another type
+    cost = _readable(cost)
     _check(cost, sizes)
     none, full = 0, min(cost.shape)
     found = {none: _pairs(np.empty(0, np.int64))}
@@ -58,6 +109,16 @@ def partial_assignments(cost: Floats, sizes: Sequence[int]) -> list[Matching]:
 
         found.update(zip(steps, map(_pairs, matchings(cost, np.asarray(steps, np.int64))), strict=True))
     return [found[k] for k in sizes]
+
+
+def _small(cost: Floats) -> Floats:
+    """The cost, on another scale where sums of it might be infinite."""
+    return cost * 2.0**-64 if cost.size and max(cost.max(), -cost.min()) > HUGE else cost
+
+
+def _readable(cost: Floats) -> Floats:
+    """The cost as compiled code reads it, never written; to Numba a read-only array is another type."""
+    return np.require(cost, np.float64, ["C", "W"])
 
 
 def _check(cost: Floats, sizes: Sequence[int]) -> None:

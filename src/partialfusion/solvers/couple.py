@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..core.arrays import MASS_TOLERANCE, Floats, Ints
 from ..kernels.coupling import Coupling
-from .assignment import Matching, assignment, partial_assignments
+from .assignment import Matching, Prices, assignment, block_assignments, partial_assignments
 from .transport import coupling, partial_coupling
 
 
@@ -17,7 +17,9 @@ def fused_count(n: int, alpha: float) -> int:
     return n - round(alpha * n)
 
 
-def couple(cost: Floats, alpha: float, *, split: bool = False, rest: bool = True) -> Coupling:
+def couple(
+    cost: Floats, alpha: float, *, split: bool = False, rest: bool = True, prices: Prices | None = None
+) -> Coupling:
     """The cheapest coupling that leaves the fraction `alpha` isolated.
 
     Equally many channels on both sides: n − round(alpha·n) pairs are fused. Otherwise every channel carries an equal
@@ -31,7 +33,12 @@ def couple(cost: Floats, alpha: float, *, split: bool = False, rest: bool = True
         split: keep channels that are fused in part.
         rest: pair the isolated channels as cheaply as possible too. Where only the fused pairs are needed, False saves
             this second solve: with equal widths, isolated channels are then paired in index order.
+        prices: with equal widths and nothing isolated, where the solve begins, and where it leaves what the next one
+            of a similar cost may begin with.
     """
+    n, m = cost.shape
+    if n == m and fused_count(n, alpha) == n:
+        return _paired(cost, assignment(cost, prices), rest)
     return couplings(cost, [alpha], split=split, rest=rest)[0]
 
 
@@ -79,38 +86,25 @@ def couple_blocks(
         split: as for `couple`, where the models have unequally many blocks.
     """
     members = [(_members(ours), _members(theirs)) for ours, theirs in blocks]
-    heads = len(members[0][0]), len(members[0][1])
-    total = np.zeros(heads)
-    inner: dict[tuple[int, int, int], Ints] = {}
-    for s, (cost, (ours, theirs)) in enumerate(zip(costs, members, strict=True)):
-        for i, rows in enumerate(ours):
-            for j, cols in enumerate(theirs):
-                part = cost[np.ix_(rows, cols)]
-                r, c = assignment(part)
-                inner[s, i, j] = c
-                total[i, j] += part[r, c].sum()
+    matched = [block_assignments(cost, *groups) for cost, groups in zip(costs, members, strict=True)]
+    total = np.sum([cost for _, cost in matched], axis=0)
     chosen = couple(total, alpha, split=split)
-    return [
-        _expanded(chosen, *groups, {k[1:]: c for k, c in inner.items() if k[0] == s})
-        for s, groups in enumerate(members)
-    ]
+    return [_expanded(chosen, *groups, inner) for groups, (inner, _) in zip(members, matched, strict=True)]
 
 
-def _members(blocks: Ints) -> list[Ints]:
-    """The channels of each block."""
-    return [np.flatnonzero(blocks == h) for h in range(int(blocks.max()) + 1)]
+def _members(blocks: Ints) -> Ints:
+    """(h × s) the channels of each block."""
+    return np.argsort(blocks, kind="stable").reshape(int(blocks.max()) + 1, -1)
 
 
-def _expanded(
-    coupling: Coupling, ours: Sequence[Ints], theirs: Sequence[Ints], inner: Mapping[tuple[int, int], Ints]
-) -> Coupling:
+def _expanded(coupling: Coupling, ours: Ints, theirs: Ints, inner: Ints) -> Coupling:
     """The coupling of channels that a coupling of blocks means; `inner`: which channels of two blocks correspond."""
-    size = len(ours[0])
-    entries = list(zip(coupling.rows.tolist(), coupling.cols.tolist(), strict=True))
-    order = np.argsort(np.concatenate(ours), kind="stable"), np.argsort(np.concatenate(theirs), kind="stable")
+    size = ours.shape[1]
+    rows, cols = coupling.rows, coupling.cols
+    order = np.argsort(ours.reshape(-1), kind="stable"), np.argsort(theirs.reshape(-1), kind="stable")
     return Coupling(
-        np.concatenate([ours[i] for i, _ in entries]),
-        np.concatenate([theirs[j][inner[i, j]] for i, j in entries]),
+        ours[rows].reshape(-1),
+        np.take_along_axis(theirs[cols], inner[rows, cols], axis=1).reshape(-1),
         np.repeat(coupling.mass / size, size),
         np.repeat(coupling.fused, size),
         np.repeat(coupling.row_mass / size, size)[order[0]],
