@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.core.inputs import Inputs
+from partialfusion.io.storage import resave
 from partialfusion.rotation import Rotatable, rotatable
 
 from .networks import CLASSES, KINDS, WIDTH, Bottleneck, Transformer, rotated_by_hand, samples
@@ -175,15 +178,43 @@ def test_a_network_without_such_spaces_says_so(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.4])
-def test_files_hold_the_result_and_refuse_the_sources(tmp_path: Path, alpha: float) -> None:
+def test_files_hold_the_result_and_the_rotations(tmp_path: Path, alpha: float) -> None:
     models = [Transformer(0), Transformer(1)]
     result = fused(models, alpha=alpha)
     assert "directions instead of channels: embed" in str(result.summary())
     path = tmp_path / "rotated.safetensors"
     pf.save(result, path)
     assert torch.equal(output(pf.load(path, into=Transformer(2))), output(result.model))
-    with pytest.raises(pf.CheckpointError, match="rotat"):
-        pf.restore(path, models, samples(2))
+    again = pf.restore(path, models, samples(2))
+    assert torch.equal(output(again.model), output(result.model))
+    assert (again.rotated, again.unrotated) == (result.rotated, result.unrotated)
+    for ours, theirs in zip(again.equivalents, result.equivalents, strict=True):
+        assert torch.equal(output(ours), output(theirs))
+    refitted = [pf.refit(r, batches()) for r in (again, result)]
+    assert torch.equal(output(refitted[0].model), output(refitted[1].model))
+
+
+def test_files_are_written_again_with_their_rotations(tmp_path: Path) -> None:
+    models = [Transformer(0), Transformer(1)]
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    pf.save(fused(models, alpha=0.4), first)
+    stored = pf.inspect(first)
+    assert "rotated: embed" in str(stored)
+    model = pf.load(first, into=Transformer(2))
+    resave(stored, model, second, dtype=torch.float16)
+    assert pf.restore(second, models, samples(2)).rotated == stored.rotations.spaces
+    assert pf.load_plan(second)["embed"].width == model.get_parameter("embed.weight").shape[0]
+
+
+def test_files_with_other_rotations_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rotated.safetensors"
+    pf.save(fused([Transformer(0), Transformer(1)], alpha=0.4), path)
+    with safe_open(path, framework="pt") as file:
+        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    for wrong in (2 * torch.eye(WIDTH), torch.eye(WIDTH).flip(0), torch.eye(WIDTH - 1)):
+        save_file(tensors | {"rotations/0/embed": wrong}, path, metadata)
+        with pytest.raises(pf.CheckpointError, match="damaged"):
+            pf.load(path, into=Transformer(2))
 
 
 def test_refitting_goes_by_the_rotated_models() -> None:

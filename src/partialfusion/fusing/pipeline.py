@@ -19,7 +19,7 @@ from ..core.progress import ProgressCallback
 from ..core.text import shorten
 from ..features import Need
 from ..kernels import PlanTemplate
-from ..rotation import Rotatable, rotatable
+from ..rotation import Rotatable, Rotations, rotatable
 from ..surgery import (
     ResizeError,
     SurgeryResult,
@@ -132,14 +132,13 @@ class Pipeline:
         self._pruners: dict[object, UnionPruner] = {}
         self.notices = Notices()
         self._originals = tuple(self.models)
-        self._rotated: tuple[str, ...] = ()
-        self._unrotated: tuple[str, ...] = ()
+        self._rotations: Rotations | None = None
         self._turned: dict[bool, Pipeline] = {}
 
     def turned(self, recipe: Recipe, budget: Budget | None) -> Pipeline:
         """The pipeline on models whose directions correspond, where the recipe asks for that and something may be
         rotated. Layer norms stay what they are where streams are fused as wholes."""
-        if recipe.similarity == "permutation" or self._rotated:
+        if recipe.similarity == "permutation" or self._rotations is not None:
             return self
         sizes = {} if budget is not None else self._sizes(recipe)
         if sizes and recipe.keep is None and all(size == 1.0 for size in sizes.values()):
@@ -149,7 +148,7 @@ class Pipeline:
         if recipe.similarity == "auto" and not (blueprint.normed or any(s.bundle for s in blueprint)):
             return self  # no transformer
         found = self._rotatable
-        if not found.spaces:
+        if not (found.spaces if len(self.models) > 1 else found.directions):
             if recipe.similarity == "rotation":
                 self.notices.once(f"nothing in {type(self.models[-1]).__name__} may be rotated: channels are compared")
             return self
@@ -160,9 +159,8 @@ class Pipeline:
         if whole not in self._turned:
             self.progress("rotating the models", 0.0)
             other = copy.copy(self)
-            other.sources = rotated(self.sources, found, keep_norms=whole, seed=recipe.seed)
+            other.sources, other._rotations = rotated(self.sources, found, keep_norms=whole, seed=recipe.seed)
             other.models = other.sources.models
-            other._rotated, other._unrotated = tuple(found.spaces), found.left
             other._aligners, other._pruners = {}, {}
             self._turned[whole] = other
         return self._turned[whole].reporting_to(self.progress)
@@ -186,7 +184,7 @@ class Pipeline:
             exact: leave norm statistics alone where nothing is reduced.
         """
         pipeline = self.turned(recipe, budget)
-        recipe = replace(recipe, similarity="rotation" if pipeline._rotated else "permutation")
+        recipe = replace(recipe, similarity="rotation" if pipeline._rotations else "permutation")
         if pipeline is not self:
             return pipeline.reduce(recipe, budget, exact=exact)
         if budget is not None or not (recipe.is_average or recipe.keep == 1.0):
@@ -372,8 +370,7 @@ class Pipeline:
             shortfall=shortfall,
             changes=self._changes,
             unrepaired=unrepaired,
-            rotated=self._rotated,
-            unrotated=self._unrotated,
+            rotations=self._rotations,
             equivalents=tuple(self.models),
         )
         if isinstance(recipe.pruning, Interpolate):

@@ -11,6 +11,7 @@ from ..blueprint import Blueprint, Space
 from ..core.inputs import Signature
 from ..core.text import shorten, table
 from ..kernels import Plan
+from ..rotation import Rotations
 from ..surgery import AppliedPlan, Count
 from .methods import Interpolate
 from .mixing import Mixing
@@ -160,9 +161,8 @@ class Fusion:
         recipe: the options.
         count: dense and effective parameters.
         sources: the models it was made of.
-        rotated: the spaces whose directions were compared instead of their channels.
-        unrotated: streams and spaces of heads whose channels were compared all the same, for they may not be rotated.
-        equivalents: what the plan applies to: models that compute what the sources do, rotated where `rotated` says so.
+        rotations: how the models were rotated, where directions were compared instead of channels.
+        equivalents: what the plan applies to: models that compute what the sources do, rotated as `rotations` say.
         inputs: how they are called.
         mixing: the mixes that were measured, where mix was "auto".
         unseen: spaces that were to be matched by activations and were matched by their weights, since the data showed
@@ -191,13 +191,22 @@ class Fusion:
     operations: float | None = None
     unrepaired: tuple[str, ...] = ()
     unrefitted: tuple[str, ...] = ()
-    rotated: tuple[str, ...] = ()
-    unrotated: tuple[str, ...] = ()
+    rotations: Rotations | None = None
     equivalents: tuple[nn.Module, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.equivalents:
             object.__setattr__(self, "equivalents", self.sources)
+
+    @property
+    def rotated(self) -> tuple[str, ...]:
+        """The spaces whose directions were compared instead of their channels."""
+        return () if self.rotations is None else self.rotations.spaces
+
+    @property
+    def unrotated(self) -> tuple[str, ...]:
+        """Streams and spaces of heads whose channels were compared all the same, for they may not be rotated."""
+        return () if self.rotations is None else self.rotations.left
 
     @property
     def layout(self) -> Mapping[str, Space]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from ..core.arrays import Floats
 from ..features import Activations, Need
 from ..features.moments import Moments
 from ..features.readers import BACKGROUND
-from ..rotation import Rotatable, turn
+from ..rotation import Rotatable, Rotations, head_channels
 from ..solvers import assignment
 from ..solvers.directions import Cross, directions, procrustes, similarity
 from .sources import Sources
@@ -22,8 +22,8 @@ from .sources import Sources
 APART = 1.0  # by how much fusing directions that do not correspond costs more than any that do
 
 
-def rotated(sources: Sources, rotatable: Rotatable, *, keep_norms: bool, seed: int) -> Sources:
-    """The models rotated so that their directions correspond.
+def rotated(sources: Sources, rotatable: Rotatable, *, keep_norms: bool, seed: int) -> tuple[Sources, Rotations]:
+    """The models rotated so that their directions correspond, and how.
 
     Args:
         sources: the models.
@@ -43,7 +43,7 @@ def rotated(sources: Sources, rotatable: Rotatable, *, keep_norms: bool, seed: i
         frames, costs = _frames(measured.cross(name), sources.widths[name], centred=centred)
         if keep_norms:
             *others, last = frames
-            frames = [*(frame @ last.T for frame in others), np.eye(len(last))]
+            frames = [frame @ last.T for frame in others]
         else:
             paired[name] = costs
         for m, frame in enumerate(frames):
@@ -51,11 +51,16 @@ def rotated(sources: Sources, rotatable: Rotatable, *, keep_norms: bool, seed: i
     for spaces in rotatable.heads.values():
         for m in range(len(folded) - 1):
             turns[m] |= _heads(measured, spaces, blueprints, m)
-    for model, blueprint, turning in zip(folded, blueprints, turns, strict=True):
-        turn(model, blueprint, turning)
-    layers = {} if keep_norms else rotatable.layers(blueprints[-1])
-    turned = tuple(replace(b, norm_layers={**b.norm_layers, **layers}) for b in blueprints)
-    return sources.turned(folded, turned, paired)
+    precision = _precision(folded)
+    found = tuple({s: r.to(precision) for s, r in turn.items()} for turn in turns)
+    rotations = Rotations(found, uncentred=not keep_norms, left=rotatable.left)
+    return sources.turned(folded, rotatable.turned(folded, blueprints, rotations), paired), rotations
+
+
+def _precision(models: Sequence[nn.Module]) -> torch.dtype:
+    """That of rotations: single, so that files can hold them exactly, unless the models have more."""
+    double = any(p.dtype == torch.float64 for m in models for p in m.parameters())
+    return torch.float64 if double else torch.float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +132,7 @@ def _heads(measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blue
     """Space → the rotation that brings every head of a model into the channels of the one of the last model that is
     most alike, over all spaces of the bundle."""
     last = len(blueprints) - 1
-    ours, theirs = (_members(blueprints[k], spaces) for k in (m, last))
+    ours, theirs = ({s: head_channels(blueprints[k][s]) for s in spaces} for k in (m, last))
     crosses = {s: (measured.cross(s)(m, last), measured.cross(s)(m, m), measured.cross(s)(last, last)) for s in spaces}
     alike = np.zeros((len(ours[spaces[0]]), len(theirs[spaces[0]])))
     for s, (cross, own, other) in crosses.items():
@@ -136,15 +141,10 @@ def _heads(measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blue
                 alike[i, j] += similarity(cross[np.ix_(a, b)], own[a, a].sum(), other[b, b].sum())
     found = {}
     for s, (cross, _, _) in crosses.items():
-        rotation = np.eye(len(cross))
+        rotation = np.stack([np.eye(len(a)) for a in ours[s]])
         for i, j in zip(*assignment(-alike), strict=True):
             a, b = ours[s][i], theirs[s][j]
             if len(a) == len(b):
-                rotation[np.ix_(a, a)] = procrustes(cross[np.ix_(a, b)])
+                rotation[i] = procrustes(cross[np.ix_(a, b)])
         found[s] = torch.from_numpy(rotation)
     return found
-
-
-def _members(blueprint: Blueprint, spaces: Sequence[str]) -> dict[str, list[np.ndarray]]:
-    """Space → the channels of each head."""
-    return {s: [np.flatnonzero(blueprint[s].blocks == h) for h in range(blueprint[s].heads)] for s in spaces}

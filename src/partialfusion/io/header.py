@@ -6,21 +6,23 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..blueprint import NormLayer
 from ..core.modules import inside
-from ..core.text import table
+from ..core.text import shorten, table
 from ..errors import CheckpointError
 from ..kernels import Plan
 from ..kernels import record as plans
 from ..kernels.record import expanded, squeezed
-from . import packing
+from ..rotation import Rotations
+from . import packing, rotations
 from .packing import Packing
 
-PLAIN, WITH_VIEWS = 1, 2  # formats; the second has norms with views in the place of the user's
+# Formats: the second has norms with views in the place of the user's, the third how the models were rotated.
+PLAIN, WITH_VIEWS, WITH_ROTATIONS = FORMATS = 1, 2, 3
 RECORD = "partialfusion.record"  # keys in the metadata of the file; later formats keep these two and their meaning
 DIGEST = "partialfusion.sha256"
 MARGIN = 1 << 20  # bytes that the compressed parts of a record may have in any file
@@ -61,6 +63,7 @@ class Stored:
         integers: integer attributes of the user's own modules, some of which repeat widths.
         norms: path → settings of every norm with views (`partialfusion.nn.ViewNorm`) in the place of the user's.
         payload: the hash of all stored tensors.
+        rotations: how the models were rotated before they were fused.
     """
 
     model: str
@@ -74,6 +77,7 @@ class Stored:
     integers: Integers
     norms: Mapping[str, NormLayer]
     payload: str
+    rotations: Rotations | None = None
 
     def __repr__(self) -> str:
         return str(self)
@@ -87,6 +91,7 @@ class Stored:
             [
                 f"{self.model}: {options}",
                 table(("space", "width", "fused", "isolated", "cost"), rows, align="<>>>>"),
+                *([f"rotated: {shorten(self.rotations.spaces)}"] if self.rotations is not None else []),
                 *(f"source {k}: {s.model} {s.sha256}" for k, s in enumerate(self.sources)),
                 f"stored as {self.dtype or 'it was'} by partialfusion {self.version}, torch {self.torch}",
             ]
@@ -99,7 +104,7 @@ def to_metadata(stored: Stored) -> dict[str, str]:
     if stored.norms:
         layout["norms"] = {path: _without_path(norm) for path, norm in stored.norms.items()}
     record = {
-        "format": WITH_VIEWS if stored.norms else PLAIN,
+        "format": WITH_ROTATIONS if stored.rotations is not None else WITH_VIEWS if stored.norms else PLAIN,
         "model": stored.model,
         "recipe": stored.recipe,
         "sources": [{"model": s.model, "sha256": s.sha256} for s in stored.sources],
@@ -110,13 +115,15 @@ def to_metadata(stored: Stored) -> dict[str, str]:
         "plan": plans.to_record(stored.plan),
         "layout": squeezed(_text(layout).encode()),
     }
+    if stored.rotations is not None:
+        record["rotations"] = rotations.to_record(stored.rotations)
     text = _text(record)
     return {"format": "pt", RECORD: text, DIGEST: _hash(text)}
 
 
-def from_metadata(metadata: Mapping[str, str] | None, path: Path) -> Stored:
-    """The header in the metadata of a file, or an error that says what is wrong with the file."""
-    metadata = metadata or {}
+def from_file(file: Any, path: Path) -> Stored:
+    """The header of an open safetensors file, or an error that says what is wrong with the file."""
+    metadata: Mapping[str, str] = file.metadata() or {}
     if RECORD not in metadata or DIGEST not in metadata:
         raise CheckpointError(
             f"{path} is a safetensors file, but not of a saved fusion; read it with safetensors.torch.load_file and "
@@ -128,12 +135,15 @@ def from_metadata(metadata: Mapping[str, str] | None, path: Path) -> Stored:
     try:
         size = path.stat().st_size
         record = json.loads(text)
-        if type(record["format"]) is not int or record["format"] not in (PLAIN, WITH_VIEWS):
+        if type(record["format"]) is not int or record["format"] not in FORMATS:
             raise CheckpointError(
                 f"{path} has format {record['format']!r}, written by partialfusion {record.get('partialfusion')}; "
-                f"this version reads {PLAIN} and {WITH_VIEWS}: install the version that wrote it, or a later one"
+                f"this version reads {PLAIN} to {WITH_ROTATIONS}: install the version that wrote it, or a later one"
             )
-        return _stored(record, size)
+        stored = _stored(record, size)
+        if record["format"] != WITH_ROTATIONS:
+            return stored
+        return replace(stored, rotations=rotations.from_record(record["rotations"], file, stored.plan))
     except CheckpointError:
         raise
     except Exception as error:  # a digest can be made for any text: nothing is known about what it says
@@ -163,7 +173,7 @@ def _stored(record: Mapping[str, Any], size: int) -> Stored:
         torch=str(record["torch"]),
         packings=packings,
         integers={path: {n: int(v) for n, v in values.items()} for path, values in layout["integers"].items()},
-        norms=_norms(layout["norms"], packings) if record["format"] == WITH_VIEWS else {},
+        norms=_norms(layout.get("norms", {}), packings) if record["format"] != PLAIN else {},
         payload=str(record["payload"]),
     )
 

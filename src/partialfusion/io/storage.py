@@ -1,8 +1,9 @@
 """Stored fusions: a fused model in a file without its zero blocks, with the plan and where it came from.
 
 A file is safetensors. Every parameter and buffer of the fused model is one tensor under its name: whole, or, where
-blocks of it are zero, the entries of the other blocks one after the other. The header holds the plan, the
-recipe, hashes of the sources and of the content, and versions. Nothing is pickled, so loading runs no code.
+blocks of it are zero, the entries of the other blocks one after the other. Where the models were rotated before they
+were fused, the rotations follow. The header holds the plan, the recipe, hashes of the sources and of the content, and
+versions. Nothing is pickled, so loading runs no code.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..core.version import __version__
 from ..errors import CheckpointError, OptionError
 from ..fusing.validation import check_result
 from ..kernels import Plan
+from ..rotation import Rotations
 from ..surgery.apply import target_shapes
 from ..surgery.config import follow_config
 from ..surgery.numbers import numbers_of, set_number
@@ -33,8 +35,9 @@ from ..surgery.views import place_views, view_layers
 from .digest import Digest, digest, state_digest
 from .files import DTYPES, SUFFIX, StrPath, check_target, existing, reading, replacing, write_tensors
 from .fit import check_kind, check_memory, differences
-from .header import VIEWS, Integers, Source, Stored, damaged, filled_by_refit, from_metadata, to_metadata
+from .header import VIEWS, Integers, Source, Stored, damaged, filled_by_refit, from_file, to_metadata
 from .packing import Packing, packed, plan_packings
+from .rotations import named as named_rotations
 
 if TYPE_CHECKING:
     from ..fusing.result import Fusion
@@ -85,6 +88,7 @@ def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> 
         plan=result.plan,
         integers=_integers(result.model),
         norms=norms,
+        rotations=result.rotations,
     )
 
 
@@ -115,6 +119,7 @@ def resave(stored: Stored, model: nn.Module, path: StrPath, *, dtype: torch.dtyp
         plan=stored.plan,
         integers=stored.integers,
         norms=stored.norms,
+        rotations=stored.rotations,
     )
 
 
@@ -130,6 +135,7 @@ def _write(
     plan: Plan,
     integers: Integers,
     norms: Mapping[str, NormLayer],
+    rotations: Rotations | None,
 ) -> None:
     """Pack the tensors, narrow the parameters among them, and write them with their header."""
     used: dict[str, Packing] = {}
@@ -152,9 +158,10 @@ def _write(
         integers=integers,
         norms=norms,
         payload=digest(contents.items()),
+        rotations=rotations,
     )
     with replacing(path) as file:
-        write_tensors(file, contents, to_metadata(header))
+        write_tensors(file, {**contents, **named_rotations(rotations)}, to_metadata(header))
 
 
 @alone
@@ -170,7 +177,7 @@ def load(path: StrPath, *, into: nn.Module) -> nn.Module:
     if not isinstance(into, nn.Module):
         raise OptionError(f"into is a {type(into).__name__}, not a torch.nn.Module: pass an instance of the model")
     with reading(path) as file:
-        stored = from_metadata(file.metadata(), path)
+        stored = from_file(file, path)
         _check_tensors(file, stored, path)
         into = holding(into, stored.packings)
         _check_fits(stored, into, path)
@@ -186,7 +193,7 @@ def load_dense(path: StrPath) -> dict[str, Tensor]:
     path = existing(path)
     found: dict[str, Tensor] = {}
     with reading(path) as file:
-        stored = from_metadata(file.metadata(), path)
+        stored = from_file(file, path)
         _check_tensors(file, stored, path)
         for name, content in _contents(file, stored, path):
             found[name] = content.new_empty(stored.packings[name].shape)
@@ -195,14 +202,16 @@ def load_dense(path: StrPath) -> dict[str, Tensor]:
 
 
 def inspect(path: StrPath) -> Stored:
-    """The recipe, plan, sources and versions of a stored fusion; only the header is read."""
+    """The recipe, plan, sources and versions of a stored fusion, and how its sources were rotated; the weights are not
+    read."""
     path = existing(path)
     with reading(path) as file:
-        return from_metadata(file.metadata(), path)
+        return from_file(file, path)
 
 
 def load_plan(path: StrPath) -> Plan:
-    """The plan of a stored fusion, exactly as it was saved; applied to the same sources it gives the same model.
+    """The plan of a stored fusion, exactly as it was saved; applied to the same sources it gives the same model. Where
+    they were rotated first, it applies to the rotated ones: `restore(...).equivalents`.
 
     Only the dense read kernels of interpolation are not in the file: they may be larger than the model. Such a plan
     shows which channels were kept, and serves `restore`, refit and blocks, but cannot be applied again.
@@ -251,7 +260,7 @@ def narrowed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 def _check_tensors(file: Any, stored: Stored, path: Path) -> None:
     """The file must have the tensors that its header lists, and its header may not make much of few numbers."""
-    if set(file.keys()) != set(stored.packings):
+    if set(file.keys()) != {*stored.packings, *named_rotations(stored.rotations)}:
         raise CheckpointError(damaged(path, "its tensors are not those that its header lists"))
     shapes = {name: tuple(file.get_slice(name).get_shape()) for name in stored.packings}
     numbers = sum(math.prod(shape) for shape in shapes.values())

@@ -14,6 +14,7 @@ from ..core.alone import alone
 from ..core.inputs import Inputs, Output
 from ..core.plain import holding
 from ..core.scalars import check_seed
+from ..core.text import shorten
 from ..errors import CheckpointError, MismatchError, OptionError
 from ..fusing.conform import conformed
 from ..fusing.methods import PruningMethod
@@ -21,6 +22,7 @@ from ..fusing.options import PRUNING, Recipe
 from ..fusing.prepare import traced
 from ..fusing.result import Fusion
 from ..kernels import Plan
+from ..rotation import rotatable
 from ..surgery import AppliedPlan, SurgeryResult, count
 from ..surgery.apply import layout_of
 from ..surgery.config import follow_config
@@ -80,20 +82,48 @@ def restore(
     models = [holding(m, stored.packings) if isinstance(m, nn.Module) else m for m in models]
     _check_sources(stored, models, path)
     recipe = _recipe(stored.recipe, path)
-    if recipe.similarity == "rotation":
-        raise CheckpointError(
-            f"{path} was made of rotated models, and files leave out the rotations: use pf.load for the model in it, "
-            "or fuse again"
-        )
     blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed, untie=False)
     blueprints = conformed(models, blueprint, inputs)
     _check_spaces(stored.plan, blueprints, path)
+    equivalents = list(models)
+    if recipe.similarity == "rotation":
+        equivalents, blueprints = _rotated(stored, models, blueprints, inputs, path)
     model = load(path, into=models[-1])
     follow_config(model, models[-1], inputs)
     layout = layout_of(model, blueprint, stored.plan, inputs)
     plan = AppliedPlan.of(stored.plan, layout)
     counted = count(SurgeryResult(model, plan), models[-1])
-    return Fusion(model, plan, tuple(blueprints), recipe, counted, tuple(models), inputs.signature)
+    return Fusion(
+        model,
+        plan,
+        tuple(blueprints),
+        recipe,
+        counted,
+        tuple(models),
+        inputs.signature,
+        rotations=stored.rotations,
+        equivalents=tuple(equivalents),
+    )
+
+
+def _rotated(
+    stored: Stored, models: Sequence[nn.Module], blueprints: Sequence[Blueprint], inputs: Inputs, path: StrPath
+) -> tuple[list[nn.Module], list[Blueprint]]:
+    """The models rotated as they were before they were fused, and their blueprints."""
+    rotations = stored.rotations
+    if rotations is None:
+        raise CheckpointError(
+            f"{path} was made of rotated models by partialfusion {stored.version}, which left out the rotations: use "
+            "pf.load for the model in it, or fuse again"
+        )
+    free = rotatable(models, blueprints, inputs)
+    if not set(rotations.spaces) <= set(free.spaces):
+        raise MismatchError(
+            f"{path} was made of models in which {shorten(sorted(set(rotations.spaces) - set(free.spaces)))} may be "
+            "rotated, and in these it may not: pass the models that were fused"
+        )
+    folded = [free.folded(m, b, uncentred=rotations.uncentred) for m, b in zip(models, blueprints, strict=True)]
+    return folded, list(free.turned(folded, blueprints, rotations))
 
 
 def _check_sources(stored: Stored, models: Sequence[nn.Module], path: StrPath) -> None:

@@ -1,6 +1,6 @@
 """Rotation: where a network allows it, channels are orthonormal directions of one's choice."""
 
 from .find import Rotatable, rotatable
-from .turn import turn
+from .turn import Rotations, head_channels, turn
 
-__all__ = ["Rotatable", "rotatable", "turn"]
+__all__ = ["Rotatable", "Rotations", "head_channels", "rotatable", "turn"]

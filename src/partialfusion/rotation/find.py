@@ -16,7 +16,7 @@ from ..core.noise import noise
 from ..surgery.verify import close, disturbed, precise
 from ..surgery.views import place_views
 from .streams import Stream
-from .turn import turn
+from .turn import Rotations, head_channels, turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +61,21 @@ class Rotatable:
         paths = [n.path for name, s in self.streams.items() if s.centred for n in blueprint[name].norms]
         return {path: replace(blueprint.norm_layers[path], centred=False) for path in paths}
 
+    def turned(
+        self, folded: Sequence[nn.Module], blueprints: Sequence[Blueprint], rotations: Rotations
+    ) -> tuple[Blueprint, ...]:
+        """Rotate folded models, in place; their blueprints.
+
+        Args:
+            folded: what `folded` gave for the models, uncentred where the rotations are.
+            blueprints: those of the models.
+            rotations: how to rotate them.
+        """
+        for model, blueprint, turns in zip(folded, blueprints, rotations.turns, strict=True):
+            turn(model, blueprint, turns)
+        layers = self.layers(blueprints[-1]) if rotations.uncentred else {}
+        return tuple(replace(b, norm_layers={**b.norm_layers, **layers}) for b in blueprints)
+
 
 def rotatable(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], inputs: Inputs, seed: int = 0) -> Rotatable:
     """The spaces whose rotation leaves the outputs of models as they are, on the example inputs and on noise.
@@ -74,7 +89,7 @@ def rotatable(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], inpu
         seed: random seed of the rotations.
     """
     model, blueprint = models[-1], blueprints[-1]
-    free = [s for s in blueprint if s.kind != "rigid" and s.width > max(1, s.heads)]
+    free = [s for s in blueprint if s.kind != "rigid" and s.width > max(1, s.heads) and _even(s)]
     original, wide = precise(disturbed(model, blueprint.constants, seed), inputs)
     references = _references(original, wide, seed)
     generator = torch.Generator().manual_seed(seed)
@@ -133,12 +148,12 @@ def _is_candidate(space: Space) -> bool:
     return bool(space.norms) or (space.bundle is not None and any(b.dim is not None for b in space.bindings))
 
 
+def _even(space: Space) -> bool:
+    """Whether all heads have the same number of channels."""
+    return len({len(channels) for channels in head_channels(space)}) <= 1
+
+
 def _random(space: Space, generator: torch.Generator) -> Tensor:
-    """(width × width) a random rotation, within blocks where there are any."""
-    found = torch.zeros(space.width, space.width, dtype=torch.float64)
-    blocks = torch.zeros(space.width) if space.blocks is None else torch.from_numpy(space.blocks)
-    for block in blocks.unique():
-        index = (blocks == block).nonzero()[:, 0]
-        drawn = torch.randn(len(index), len(index), generator=generator, dtype=torch.float64)
-        found[index[:, None], index] = torch.linalg.qr(drawn)[0]
-    return found
+    """A random rotation: (width × width), or (heads × channels × channels) where there are heads."""
+    shape = (space.width,) * 2 if space.blocks is None else (space.heads, *(space.width // space.heads,) * 2)
+    return torch.linalg.qr(torch.randn(shape, generator=generator, dtype=torch.float64))[0]

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..blueprint import Blueprint
+from ..blueprint import Blueprint, Space
+from ..core.arrays import Ints
 from ..core.modules import inside, named_tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Rotations:
+    """How models were rotated before they were fused.
+
+    Attributes:
+        turns: per model, space → R, orthogonal: (width × width), or (heads × channels × channels) for a rotation within
+            every head. Spaces that a model keeps as they are have none.
+        uncentred: the norms of rotated streams do not subtract the mean any more, which is zero.
+        left: streams and spaces of heads that may not be rotated.
+    """
+
+    turns: tuple[Mapping[str, Tensor], ...]
+    uncentred: bool
+    left: tuple[str, ...] = ()
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces that were rotated in some model."""
+        return tuple(dict.fromkeys(s for turns in self.turns for s in turns))
 
 
 def turn(model: nn.Module, blueprint: Blueprint, rotations: Mapping[str, Tensor]) -> None:
@@ -20,7 +44,7 @@ def turn(model: nn.Module, blueprint: Blueprint, rotations: Mapping[str, Tensor]
     Args:
         model: the model.
         blueprint: its blueprint; the scales of norms across the spaces must be one, see `Stream.fold`.
-        rotations: space → (width × width) R, orthogonal.
+        rotations: space → R, see `Rotations`.
     """
     tensors = named_tensors(model)
     with torch.no_grad():
@@ -36,6 +60,19 @@ def turn(model: nn.Module, blueprint: Blueprint, rotations: Mapping[str, Tensor]
                 tensor = tensors[binding.parameter]
                 rows = tensor.movedim(binding.axis, 0)
                 for slot in range(binding.index.shape[1]):
-                    index = torch.from_numpy(binding.index[:, slot]).to(tensor.device)
-                    old = rows[index].to(torch.promote_types(tensor.dtype, torch.float64))
-                    rows[index] = torch.einsum("ij,i...->j...", rotation.to(old), old).to(tensor.dtype)
+                    for channels, inner in _parts(space, rotation):
+                        index = torch.from_numpy(binding.index[channels, slot]).to(tensor.device)
+                        old = rows[index].to(torch.promote_types(tensor.dtype, torch.float64))
+                        rows[index] = torch.einsum("ij,i...->j...", inner.to(old), old).to(tensor.dtype)
+
+
+def head_channels(space: Space) -> list[Ints]:
+    """The channels of each head of a space."""
+    return [np.flatnonzero(space.blocks == h) for h in range(space.heads)]
+
+
+def _parts(space: Space, rotation: Tensor) -> list[tuple[Ints, Tensor]]:
+    """The channels that are combined with each other, and how."""
+    if rotation.dim() == 2:
+        return [(np.arange(space.width), rotation)]
+    return list(zip(head_channels(space), rotation, strict=True))
