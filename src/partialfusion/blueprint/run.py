@@ -207,14 +207,14 @@ def _fold(target: Any, args: Any, kwargs: Any) -> Any:
     """Carry out an operation on constants alone."""
 
     def plain(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return torch.device("cpu")  # where constants are, wherever the model is
         return value.value if isinstance(value, Constant) else value
 
     is_constant = lambda v: isinstance(v, Constant)  # noqa: E731
     known = [v for v in tree_leaves((args, kwargs), is_leaf=is_constant) if isinstance(v, Constant)]
     buffers = frozenset[str]().union(*(v.buffers for v in known))
     args, kwargs = tree_map(plain, (args, kwargs), is_leaf=is_constant)
-    if "device" in kwargs:
-        kwargs = {**kwargs, "device": torch.device("cpu")}
     result = target(*args, **kwargs)
     return tree_map(lambda t: Constant(t, buffers) if isinstance(t, Tensor) else t, result)
 

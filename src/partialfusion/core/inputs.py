@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..errors import DataError, OptionError, TraceError
-from .modules import at_rest, named_tensors, without_cache
+from .modules import as_exported, at_rest, named_tensors, without_cache
 
 Output = str | int  # the entry of an output that is the result: its name or its position
 LABELS = ("labels", "label")  # where a mapping has its labels
@@ -108,7 +108,7 @@ class Inputs:
     def call(self, model: nn.Module) -> Any:
         """What the model returns for copies of the inputs, in the mode that it is in; it is not asked for a cache."""
         inputs = self.on_device_of(model)
-        with without_cache(model):
+        with without_cache(model), as_exported(model):
             return model(*inputs.args, **inputs.kwargs)
 
     def results(self, returned: Any) -> list[Tensor]:

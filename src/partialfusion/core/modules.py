@@ -124,6 +124,18 @@ def without_cache(*models: nn.Module) -> Iterator[None]:
             config.use_cache = True
 
 
+@contextmanager
+def as_exported(model: nn.Module) -> Iterator[None]:
+    """Let a model on the meta device take the branches that it takes while torch.export traces it: there, too, code
+    cannot look at the values of tensors, and libraries ask beforehand. Any other model runs as always."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = before or any(t.is_meta for t in named_tensors(model).values())
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
 def first_line(error: BaseException) -> str:
     """The kind of an error and the first line of what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
