@@ -17,7 +17,7 @@ from .data.images import TITLES, checksum
 from .data.published import PUBLISHED
 from .experiments import Experiment, Scale
 from .recipes import Recipe
-from .report import Entry, write_chapter, write_index
+from .report import RULES, Entry, write_chapter, write_index
 from .runner import Summary, run
 from .store import Store
 from .text_recipes import TextRecipe
@@ -96,8 +96,10 @@ def write_pages(
         finding, chapter = experiment.chapter(scale, store.__getitem__)
         whole = f"{chapter.text}\n\n{_provenance(experiment, scale, store)}"
         written += write_chapter(replace(chapter, text=whole), folder)
-        entries.append(Entry(chapter.name, chapter.title, chapter.paper_labels, finding))
-    written.append(write_index(entries, folder, title="Results", text=f"{INDEX} {SCALES[scale]}{_not_run(lacking)}"))
+        entries.append(Entry(chapter.name, chapter.title, chapter.references, finding, chapter.verdicts))
+    written.append(
+        write_index(entries, folder, title="Results", text=f"{INDEX} {SCALES[scale]}\n\n{RULES}{_not_run(lacking)}")
+    )
     return written
 
 

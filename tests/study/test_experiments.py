@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 import torch
 
 import partialfusion as pf
 from partialfusion.errors import OptionError
+from partialfusion_study.cell import key
 from partialfusion_study.cells import Compared, FineTune, Merge, Parents, Similarity
 from partialfusion_study.executors import executor
 from partialfusion_study.experiments import EXPERIMENTS, chosen
@@ -48,7 +51,8 @@ def test_quick(name: str, tmp_path: Path):
     assert missing(experiment, "quick", store) == 0
     written = write_pages([experiment], "quick", store, tmp_path)
     page = (tmp_path / f"{name}.md").read_text()
-    assert all(label in page for label in experiment.labels)
+    assert all(reference in page for reference in experiment.references)
+    assert page.count("*From ") + page.count(" From ") >= page.count("\n## ") - 1  # every part says what it comes from
     assert name in (tmp_path / "README.md").read_text()
     for path in written:
         assert path.stat().st_size > 0
@@ -70,6 +74,27 @@ def test_grids_of_every_scale_are_declared(name: str, scale):
 def test_committed_results_are_found(name: str):
     """Results are found by a hash of class and field names: nothing is computed again because something was renamed."""
     assert missing(EXPERIMENTS[name], "usual", COMMITTED) == 0
+
+
+@pytest.mark.parametrize("name", [name for name, e in EXPERIMENTS.items() if e.references])
+def test_verdicts_follow_from_the_results(name: str):
+    """Every experiment of the paper judges claims, and no figure of a verdict stays when all results change."""
+    experiment = EXPERIMENTS[name]
+    verdicts = experiment.claims("usual", COMMITTED.__getitem__)
+    assert verdicts
+    changed = experiment.claims("usual", lambda cell: _changed(COMMITTED[cell], random.Random(key(cell))))
+    assert [v.claim for v in changed] == [v.claim for v in verdicts]
+    stay = [a.claim for a, b in zip(verdicts, changed, strict=True) if a == b and a.outcome != "not tested"]
+    assert stay == []
+
+
+def _changed(value: Any, chance: random.Random) -> Any:
+    """The same structure with every number changed, each in its own way."""
+    if isinstance(value, dict):
+        return {name: _changed(part, chance) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_changed(part, chance) for part in value]
+    return value * chance.uniform(0.3, 3.0) if isinstance(value, float) else value
 
 
 def test_the_full_scale_is_the_papers():

@@ -54,7 +54,7 @@ def list_(quick: Quick = False, full: Full = False, results: Results = None, as_
         rows.append((experiment, cells, missing(experiment, scale, store)))
     if as_json:
         print_json([
-            {"name": e.name, "title": e.title, "labels": e.labels, "data": e.data, "cells": n, "missing": left}
+            {"name": e.name, "title": e.title, "references": e.references, "data": e.data, "cells": n, "missing": left}
             for e, n, left in rows
         ])  # fmt: skip
         return

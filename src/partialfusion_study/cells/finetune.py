@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 import partialfusion as pf
@@ -14,10 +15,10 @@ from ..methods import MethodConfig
 from ..recipes import Pair, Recipe, TrainingConfig
 from ..samples import evaluation_images, sample
 from ..trained import blueprint, example, trained
-from ..training import accuracy, fit
+from ..training import accuracy, build, device, fit
 from .pairs import merged
 
-Start = Literal["fusion", "random", "net2net"]
+Start = Literal["fusion", "random", "net2net", "fresh"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class FineTune:
 
     Attributes:
         pair: the networks.
-        start: the "fusion" of the pair; model A with "random" channels added, or with copies of its own ("net2net").
+        start: the "fusion" of the pair; model A with "random" channels added, or with copies of its own ("net2net"); or
+            a network of that size that starts anew, with nothing of model A ("fresh").
         alpha: channels beyond those of one model, 0 to 1.
         share: the share of model B in the fusion; the other starts ignore it.
         config: how the pair is fused; the other starts ignore it.
@@ -66,11 +68,29 @@ class FineTune:
 
     def _widened(self) -> nn.Module:
         """Model A with as many channels as the fusion has."""
-        source, spaces = self.pair.a, blueprint(self.pair.a)
+        source = self.pair.a
+        if self.start == "fresh":
+            model = build(source).to(device()).eval()
+            spaces = pf.trace(model, example(source))
+        else:
+            model, spaces = trained(source), blueprint(source)
         widths = {s.name: s.width + round(self.alpha * s.width) for s in spaces if s.kind == "elastic"}
         if self.alpha == 0:
-            return copy.deepcopy(trained(source))
-        model, x = trained(source), example(source)
+            return copy.deepcopy(model)
+        x = example(source)
+        if self.start == "fresh":
+            return started(pf.widen_random(model, x, widths, seed=self.seed, blueprint=spaces), self.seed)
         if self.start == "random":
             return pf.widen_random(model, x, widths, seed=self.seed, blueprint=spaces)
         return pf.widen_net2net(model, x, widths, seed=self.seed, noise=self.noise, blueprint=spaces)
+
+
+def started(model: nn.Module, seed: int) -> nn.Module:
+    """The model with all its layers at initial values, in place; the global random state is left unchanged."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for module in model.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+    return model

@@ -14,6 +14,7 @@ from ..report import Figure, Line, Panel, Row, Table, Value
 from .experiment import Experiment, Report, Results
 from .fixed_layers import LAYERS
 from .grids import ACCURACY, EQUAL
+from .runs import measured
 from .settings import Scale, mnist_pairs, scaled, setting, tested, vgg_pairs
 
 SIZES = (0.2, 0.4, 0.6, 0.8)
@@ -60,10 +61,14 @@ class Comparison:
         columns = ("parameters, relative to one model", *(f"{size:.2f}×" for size in sizes))
         return Table(self.name, f"{self.title}: accuracy (%)", columns, tuple(rows))
 
+    def figure(self, results: Results) -> Figure:
+        panels = tuple(self.panel(results, label) for label in METHODS)
+        return Figure(f"{self.name}-curves", self.title, panels)
+
     def panel(self, results: Results, label: str) -> Panel:
         xs = tuple(fmean(self.found(results, Merge, METHODS[label], a, "ratio")) for a in self.sizes)
         lines = [
-            Line(words, xs, tuple(fmean(self.found(results, kind, METHODS[label], a, "accuracy")) for a in self.sizes))
+            Line.of(words, xs, (self.found(results, kind, METHODS[label], a, "accuracy") for a in self.sizes))
             for kind, words in ((Merge, "as given"), (Spend, "budget of the same size"))
         ]
         return Panel(f"{self.title}, {label}", "parameters, relative to one model", ACCURACY, tuple(lines))
@@ -100,15 +105,15 @@ def report(scale: Scale, results: Results) -> Report:
         findings.append(
             f"{comparison.title}: the budget is better in {ahead} of {of} cases, {gap:+.2f} points on average"
         )
-    figures = tuple(
-        Figure(f"{c.name}-curves", c.title, tuple(c.panel(results, label) for label in METHODS)) for c in found
-    )
+    figures = tuple(measured(results, comparison.figure) for comparison in found)
     text = (
         f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Shares are equal. A budget "
         "gives every layer the alpha that saves most of the matching cost per parameter; it uses no labels and no test "
         "images."
     )
-    return Report("; ".join(findings) + ".", text, (*figures, *(comparison.table(results) for comparison in found)))
+    return Report(
+        "; ".join(findings) + ".", text, (*figures, *(measured(results, comparison.table) for comparison in found))
+    )
 
 
 EXPERIMENT = Experiment(

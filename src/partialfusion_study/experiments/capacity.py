@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from statistics import fmean
 
 from ..cell import Cell
 from ..methods import AVERAGE, OURS_REFIT, PARTIAL_OT, REFIT
-from ..report import Figure, Line, Panel, Table, Value
+from ..report import Figure, Line, Panel, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
 from .grids import ACCURACY, EQUAL, Grid
 from .settings import Scale, mnist_pairs, setting
@@ -86,13 +88,12 @@ def _finding(scale: Scale, grids: list[Grid], results: Results) -> str:
     if scale == "quick":
         return "Quick settings."
     apart = [
-        abs(fmean(grid.accuracies(results, PARTIAL, alpha, EQUAL)) - PAPER[alpha][k])
+        abs(grid.mean(results, PARTIAL, alpha) - PAPER[alpha][k])
         for k, grid in enumerate(grids)
         if WIDTHS[k] >= 100
         for alpha in grid.alphas
     ]
-    low = fmean(grids[0].accuracies(results, PARTIAL, 0.0, EQUAL))
-    top = fmean(grids[0].accuracies(results, PARTIAL, 1.0, EQUAL))
+    low, top = (grids[0].mean(results, PARTIAL, alpha) for alpha in (0.0, 1.0))
     return (
         f"From width 100 on, the fused networks are within {max(apart):.2f} points of the paper's. At width "
         f"{WIDTHS[0]}, OT fusion has {low:.1f} % and the ensemble {top:.1f} %."
@@ -102,10 +103,10 @@ def _finding(scale: Scale, grids: list[Grid], results: Results) -> str:
 def _figure(scale: Scale, grids: list[Grid], results: Results) -> Figure:
     xs = tuple(float(w) for w in widths(scale))
     lines = [
-        Line(
+        Line.of(
             f"α = {alpha:g}",
             xs,
-            tuple(fmean(grid.accuracies(results, PARTIAL, alpha, EQUAL)) for grid in grids),
+            (grid.accuracies(results, PARTIAL, alpha, EQUAL) for grid in grids),
             style="dashed" if alpha == 1 else "line",
             colour=alpha,
         )
@@ -115,4 +116,47 @@ def _figure(scale: Scale, grids: list[Grid], results: Results) -> Figure:
     return Figure("widths", "Partial fusion by width", (panel,))
 
 
-EXPERIMENT = Experiment("capacity", "Capacity: partial fusion by width", ("tab:capacity",), "MNIST", cells, report)
+def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
+    grids = {width: make_grid(scale, width) for width in widths(scale)}
+    curves = {w: [grid.mean(results, PARTIAL, a) for a in grid.alphas] for w, grid in grids.items()}
+    gaps = {width: curve[-1] - curve[0] for width, curve in curves.items()}
+    alone = {width: fmean(grid.alone(results)) for width, grid in grids.items()}
+    plain = {width: fmean(results(cell)["accuracy"] for cell in naive(grid)) for width, grid in grids.items()}
+    narrow, middle = curves[WIDTHS[0]], SIZES.index(0.4)
+    recovered = (narrow[middle] - narrow[0]) / gaps[WIDTHS[0]]
+    return [
+        Verdict.of(
+            "Partial OT fusion improves with every step of α, at every width.",
+            [b >= a for curve in curves.values() for a, b in pairwise(curve)],
+            f"widths {', '.join(map(str, grids))}; rising steps",
+        ),
+        Verdict.of(
+            "Wider networks lose less: the gap between OT fusion and the ensemble shrinks with the width.",
+            [b < a for a, b in pairwise(gaps.values())],
+            "gap in points: " + ", ".join(f"{gap:.1f} (width {w})" for w, gap in gaps.items()) + " (paper: 31 to 0.7)",
+        ),
+        Verdict.of_size(
+            "At width 25, α = 0.4 recovers two thirds of the gap to the ensemble.",
+            recovered,
+            2 / 3,
+            f"{100 * recovered:.0f} % of {gaps[WIDTHS[0]]:.1f} points",
+        ),
+        Verdict.of(
+            "From width 200 on, OT fusion matches the single networks (within half a point).",
+            [curves[w][0] > alone[w] - 0.5 for w in WIDTHS if w >= 200],
+            ", ".join(f"{curves[w][0]:.2f} and {alone[w]:.2f} % (width {w})" for w in WIDTHS if w >= 200),
+        ),
+        Verdict.of(
+            "Averaging without alignment is catastrophic at every width (at least ten points below one network).",
+            [plain[w] < alone[w] - 10 for w in grids],
+            ", ".join(f"{found:.1f} % (width {w})" for w, found in plain.items()),
+        ),
+        Verdict.of(
+            "It gets worse again at width 400.",
+            [plain[400] < plain[200]],
+            f"{plain[200]:.1f} % at width 200, {plain[400]:.1f} % at width 400 (paper: 75.2 and 56.5)",
+        ),
+    ]
+
+
+EXPERIMENT = Experiment("capacity", "Capacity: partial fusion by width", ("Table 2",), "MNIST", cells, report, claims)

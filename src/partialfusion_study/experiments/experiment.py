@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from ..cell import Cell
 from ..cells import Train, TrainText
-from ..report import Chapter, Figure, Table
+from ..report import Chapter, Figure, Table, Verdict
 from ..text_recipes import TextRecipe
 from ..trained import AnyRecipe
+from .runs import Results as Results
+from .runs import basis
 from .settings import Scale, tested, tested_bytes
 
-Results = Callable[[Cell], dict[str, Any]]  # the stored result of a cell
 Part = Table | Figure
+Claims = Callable[[Scale, Results], Sequence[Verdict]]
+
+
+def no_claims(scale: Scale, results: Results) -> Sequence[Verdict]:
+    """For experiments that the paper says nothing about."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -33,18 +39,20 @@ class Experiment:
     Attributes:
         name: the name in `study list`; the paper's label where it has one.
         title: a title for people.
-        labels: labels of the paper's tables and figures that it reproduces.
+        references: the paper's tables and figures that it reproduces, by number.
         data: the data sets, for people.
         cells: scale → the cells, all independent of each other.
         report: scale and results of those cells → the report.
+        claims: scale and results of those cells → the verdicts on the paper's claims; not asked at the quick scale.
     """
 
     name: str
     title: str
-    labels: tuple[str, ...]
+    references: tuple[str, ...]
     data: str
     cells: Callable[[Scale], Sequence[Cell]]
     report: Callable[[Scale, Results], Report]
+    claims: Claims = no_claims
 
     def trainings(self, scale: Scale) -> list[Train | TrainText]:
         """The networks that the cells need, without repetition; they are trained before the cells run."""
@@ -59,4 +67,7 @@ class Experiment:
     def chapter(self, scale: Scale, results: Results) -> tuple[str, Chapter]:
         """The finding, and the chapter."""
         found = self.report(scale, results)
-        return found.finding, Chapter(self.name, self.title, self.labels, found.text, found.parts)
+        whole = basis(dict.fromkeys(self.cells(scale)))
+        parts = tuple(part if part.measured else replace(part, measured=whole) for part in found.parts)
+        verdicts = tuple(self.claims(scale, results)) if scale != "quick" else ()
+        return found.finding, Chapter(self.name, self.title, self.references, found.text, parts, verdicts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -11,8 +12,8 @@ from ..cell import Cell
 from ..cells import Merge, Parents
 from ..methods import MethodConfig
 from ..recipes import Pair
-from ..report import Figure, Line, Panel, Row, Table, Value
-from .experiment import Results
+from ..report import Figure, Line, Panel, Row, Table, Value, Verdict
+from .runs import Results, measured
 from .settings import Scale, scaled, tested
 
 FACTOR = "interpolation factor (share of B)"
@@ -70,8 +71,43 @@ class Grid:
             return [results(self.parents(pair))["ensemble"][at] for pair in self.pairs]
         return [found["accuracy"] for found in self.found(results, label, alpha, share)]
 
+    def mean(self, results: Results, label: str, alpha: float, share: float = EQUAL) -> float:
+        """The mean accuracy over the pairs."""
+        return fmean(self.accuracies(results, label, alpha, share))
+
     def found(self, results: Results, label: str, alpha: float, share: float) -> list[dict[str, Any]]:
         return [results(self.cell(pair, self.all_methods[label], alpha, share)) for pair in self.pairs]
+
+    @property
+    def between(self) -> list[float]:
+        """The shares strictly between 0 and 1."""
+        return [share for share in self.shares if 0 < share < 1]
+
+    @property
+    def fused_alphas(self) -> list[float]:
+        """The sizes below that of the ensemble."""
+        return [alpha for alpha in self.alphas if alpha < 1]
+
+    def alone(self, results: Results) -> tuple[float, float]:
+        """The mean accuracies of models A and B."""
+        found = [results(self.parents(pair)) for pair in self.pairs]
+        return fmean(f["a"] for f in found), fmean(f["b"] for f in found)
+
+    def steps(self, results: Results, label: str, shares: Sequence[float]) -> list[bool]:
+        """Whether the mean accuracy does not fall, for every step between measured alphas and every share."""
+        curves = [[self.mean(results, label, alpha, share) for alpha in self.alphas] for share in shares]
+        return [after >= before for curve in curves for before, after in pairwise(curve)]
+
+    def rising(self, results: Results, label: str, claim: str) -> Verdict:
+        """The verdict on the claim that the accuracy rises with every measured alpha, at every share in between."""
+        shares = self.between if label in self.methods else [EQUAL]
+        steps, equal = (self.steps(results, label, found) for found in (shares, [EQUAL]))
+        low, top = (self.mean(results, label, alpha) for alpha in (self.alphas[0], self.alphas[-1]))
+        figures = (
+            f"equal shares: {low:.2f} to {top:.2f} %, rising in {sum(equal)} of {len(equal)} steps; rising steps at "
+            "all shares between 0 and 1"
+        )
+        return Verdict.of(claim, steps, figures)
 
     def panel(self, results: Results, label: str, *, title: str | None = None) -> Panel:
         """Accuracy against the share of B, with a line for each alpha."""
@@ -79,43 +115,60 @@ class Grid:
         return Panel(title or label, FACTOR, ACCURACY, tuple(lines))
 
     def line(self, results: Results, label: str, alpha: float, name: str, *, colour: float | None = None) -> Line:
-        ys = tuple(fmean(self.accuracies(results, label, alpha, share)) for share in self.shares)
-        return Line(name, tuple(self.shares), ys, style="dashed" if alpha == 1 else "line", colour=colour)
+        samples = (self.accuracies(results, label, alpha, share) for share in self.shares)
+        return Line.of(name, self.shares, samples, style="dashed" if alpha == 1 else "line", colour=colour)
 
     def figures(self, results: Results, title: str) -> tuple[Figure, Figure]:
         """A panel for each method against the share, and all methods at equal shares against alpha."""
-        panels = tuple(self.panel(results, label) for label in self.methods)
-        equal = Figure("equal-shares", f"{title}: equal shares", (self.compared(results),))
-        return Figure("curves", f"{title}: all shares", panels), equal
+        return (
+            measured(
+                results,
+                lambda r: Figure(
+                    "curves", f"{title}: all shares", tuple(self.panel(r, label) for label in self.methods)
+                ),
+            ),
+            self.equal_figure(results, f"{title}: equal shares"),
+        )
+
+    def equal_figure(self, results: Results, title: str) -> Figure:
+        """All methods at equal shares against alpha."""
+        return measured(results, lambda r: Figure("equal-shares", title, (self.compared(r),)))
 
     def compared(self, results: Results) -> Panel:
         """Accuracy at equal shares against alpha, with a line for each method."""
-        xs = tuple(self.alphas)
         lines = [
-            Line(label, xs, tuple(fmean(self.accuracies(results, label, a, EQUAL)) for a in xs))
+            Line.of(label, self.alphas, (self.accuracies(results, label, alpha, EQUAL) for alpha in self.alphas))
             for label in self.all_methods
         ]
         return Panel("", "α", ACCURACY, tuple(lines))
 
     def table(self, results: Results, name: str, title: str, *, note: str = "") -> Table:
         """Accuracy at equal shares, with a row for each method and a column for each alpha."""
-        rows: list[Row] = [
-            (label, *(Value.of(self.accuracies(results, label, alpha, EQUAL)) for alpha in self.alphas))
-            for label in self.all_methods
-        ]
-        return Table(name, title, ("", *(f"α = {a:g}" for a in self.alphas)), tuple(rows), note)
+
+        def build(results: Results) -> Table:
+            rows: list[Row] = [
+                (label, *(Value.of(self.accuracies(results, label, alpha, EQUAL)) for alpha in self.alphas))
+                for label in self.all_methods
+            ]
+            return Table(name, title, ("", *(f"α = {a:g}" for a in self.alphas)), tuple(rows), note)
+
+        return measured(results, build)
 
     def overall(self, results: Results) -> str:
         """A sentence with the mean of every method over all sizes and all shares strictly between 0 and 1."""
-        between = [(a, s) for a in self.alphas if a < 1 for s in self.shares if 0 < s < 1]
-        listed = ", ".join(
-            f"{label} {fmean(fmean(self.accuracies(results, label, a, s)) for a, s in between):.2f} %"
-            for label in self.methods
-        )
+        listed = ", ".join(f"{label} {self.overall_mean(results, label):.2f} %" for label in self.methods)
         return f"Mean over all sizes and over shares strictly between 0 and 1: {listed}."
+
+    def overall_mean(self, results: Results, label: str) -> float:
+        """The mean of a method over all sizes and all shares strictly between 0 and 1."""
+        return fmean(self.mean(results, label, a, s) for a in self.fused_alphas for s in self.between)
 
     def reference(self, results: Results) -> Table:
         """The networks alone."""
-        found = [results(self.parents(pair)) for pair in self.pairs]
-        values = tuple(Value.of(f[name] for f in found) for name in ("a", "b"))
-        return Table("parents", "The networks alone, accuracy (%)", ("model A", "model B"), (values,))
+
+        def build(results: Results) -> Table:
+            found = [results(self.parents(pair)) for pair in self.pairs]
+            values = tuple(Value.of(f[name] for f in found) for name in ("a", "b"))
+            return Table("parents", "The networks alone, accuracy (%)", ("model A", "model B"), (values,))
+
+        return measured(results, build)

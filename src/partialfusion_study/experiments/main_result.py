@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from statistics import fmean
+from collections.abc import Sequence
 
 from ..cell import Cell
 from ..methods import AVERAGE, OURS_REFIT, PARTIAL_OT, REFIT
-from ..report import Figure, Panel, Table, Value
+from ..report import Figure, Panel, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
 from .grids import ACCURACY, FACTOR, Grid
 from .pruning import Pruning
+from .runs import measured
 from .settings import Scale, mnist_pairs, setting, shares
 
 SIZE = 0.4
+PARTIAL = "partial OT fusion"
 
 
 def overview(scale: Scale) -> Grid:
     methods = {
         "naive averaging": AVERAGE,
-        "partial OT fusion": PARTIAL_OT,
+        PARTIAL: PARTIAL_OT,
         "partial OT, refitted (ours)": REFIT,
         "clustering with exchange, refitted (ours)": OURS_REFIT,
     }
@@ -40,29 +42,9 @@ def _skipped(cell: object) -> bool:
 
 def report(scale: Scale, results: Results) -> Report:
     grid, single = overview(scale), pruning(scale)
-    lines = (
-        grid.line(results, "partial OT fusion", 0.0, "OT fusion (α = 0)"),
-        grid.line(results, "partial OT fusion", SIZE, f"partial OT fusion (α = {SIZE:g})"),
-        grid.line(results, "partial OT, refitted (ours)", SIZE, f"the same, refitted (α = {SIZE:g}, ours)"),
-        grid.line(results, "clustering with exchange, refitted (ours)", 0.0, "clustered, refitted (α = 0, ours)"),
-        grid.line(results, "partial OT fusion", 1.0, "ensemble"),
-    )
-    figure = Figure("overview", "Two MLPs that know different digits", (Panel("", FACTOR, ACCURACY, lines),))
-    ratio = Value.of([f["ratio"] for f in grid.found(results, "partial OT fusion", SIZE, 0.5)], paper=1.45)
-    best = max(grid.shares, key=lambda s: fmean(grid.accuracies(results, "partial OT fusion", SIZE, s)))
-    rows = (
-        ("parameters relative to one model", ratio),
-        ("accuracy, naive averaging", Value.of(grid.accuracies(results, "naive averaging", 0.0, 0.5))),
-        ("accuracy, OT fusion", Value.of(grid.accuracies(results, "partial OT fusion", 0.0, 0.5))),
-        (
-            f"accuracy, partial OT fusion at α = {SIZE:g}",
-            Value.of(grid.accuracies(results, "partial OT fusion", SIZE, 0.5)),
-        ),
-        ("the same, refitted", Value.of(grid.accuracies(results, "partial OT, refitted (ours)", SIZE, 0.5))),
-        ("accuracy, ensemble", Value.of(grid.accuracies(results, "partial OT fusion", 1.0, 0.5))),
-    )
-    table = Table("numbers", "At equal shares", ("", "value"), rows)
-    low, mid, top = (fmean(grid.accuracies(results, "partial OT fusion", a, 0.5)) for a in grid.alphas)
+    ratio = Value.of([f["ratio"] for f in grid.found(results, PARTIAL, SIZE, 0.5)], paper=1.45)
+    best = max(grid.shares, key=lambda s: grid.mean(results, PARTIAL, SIZE, s))
+    low, mid, top = (grid.mean(results, PARTIAL, a) for a in grid.alphas)
     finding = (
         f"At {ratio.mean:.2f}× the parameters of one model, partial fusion reaches {mid:.2f} %, between OT fusion with "
         f"{low:.2f} % and the ensemble with {top:.2f} % (equal shares)."
@@ -71,14 +53,69 @@ def report(scale: Scale, results: Results) -> Report:
         f"{setting(scale, grid.pairs)} The best share of B for partial fusion on the test images is {best:g}, which "
         "is only reported. The networks that are pruned alone were trained on all of MNIST."
     )
-    return Report(finding, text, (figure, table, single.figure(results), single.table(results)))
+    parts = (
+        measured(results, lambda r: _figure(grid, r)),
+        measured(results, lambda r: _table(grid, r, ratio)),
+        single.figure(results),
+        single.table(results),
+    )
+    return Report(finding, text, parts)
+
+
+def _figure(grid: Grid, results: Results) -> Figure:
+    lines = (
+        grid.line(results, PARTIAL, 0.0, "OT fusion (α = 0)"),
+        grid.line(results, PARTIAL, SIZE, f"partial OT fusion (α = {SIZE:g})"),
+        grid.line(results, "partial OT, refitted (ours)", SIZE, f"the same, refitted (α = {SIZE:g}, ours)"),
+        grid.line(results, "clustering with exchange, refitted (ours)", 0.0, "clustered, refitted (α = 0, ours)"),
+        grid.line(results, PARTIAL, 1.0, "ensemble"),
+    )
+    return Figure("overview", "Two MLPs that know different digits", (Panel("", FACTOR, ACCURACY, lines),))
+
+
+def _table(grid: Grid, results: Results, ratio: Value) -> Table:
+    rows = (
+        ("parameters relative to one model", ratio),
+        ("accuracy, naive averaging", Value.of(grid.accuracies(results, "naive averaging", 0.0, 0.5))),
+        ("accuracy, OT fusion", Value.of(grid.accuracies(results, PARTIAL, 0.0, 0.5))),
+        (
+            f"accuracy, partial OT fusion at α = {SIZE:g}",
+            Value.of(grid.accuracies(results, PARTIAL, SIZE, 0.5)),
+        ),
+        ("the same, refitted", Value.of(grid.accuracies(results, "partial OT, refitted (ours)", SIZE, 0.5))),
+        ("accuracy, ensemble", Value.of(grid.accuracies(results, PARTIAL, 1.0, 0.5))),
+    )
+    return Table("numbers", "At equal shares", ("", "value"), rows)
+
+
+def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
+    grid, single = overview(scale), pruning(scale)
+    nearer = []
+    for share in grid.between:
+        low, mid, top = (grid.mean(results, PARTIAL, a, share) for a in grid.alphas)
+        nearer.append(top - mid < mid - low)
+    ratio = Value.of(f["ratio"] for f in grid.found(results, PARTIAL, SIZE, 0.5)).mean
+    low, mid, top = (grid.mean(results, PARTIAL, a) for a in grid.alphas)
+    return [
+        Verdict.of(
+            "At α = 0.4 partial OT fusion is closer to the ensemble than to OT fusion.",
+            nearer,
+            f"equal shares: {low:.2f}, {mid:.2f} and {top:.2f} %; closer at the shares between 0 and 1",
+        ),
+        Verdict.of(
+            "It has about 1.45 times the parameters of one network.", [abs(ratio - 1.45) < 0.05], f"{ratio:.2f} times"
+        ),
+        *single.claims(results, "MLPs"),
+        single.regimes(results),
+    ]
 
 
 EXPERIMENT = Experiment(
     "main_result",
     "Overview: model aggregation and generalised pruning",
-    ("fig:main_result:overview", "fig:main_result:pruning"),
+    ("Figure 1 (a)", "Figure 1 (b)"),
     "MNIST",
     cells,
     report,
+    claims,
 )

@@ -13,6 +13,7 @@ from ..recipes import Pair
 from ..report import Row, Table, Value
 from .experiment import Experiment, Report, Results
 from .grids import EQUAL
+from .runs import measured
 from .settings import Scale, mnist_pairs, scaled, setting, shares, tested, vgg_pairs
 
 SIZES = (0.0, 0.2, 0.4)
@@ -109,7 +110,7 @@ def report(scale: Scale, results: Results) -> Report:
         "CIFAR-10 are held out. The last row of each table takes, for every pair, the share with the best test "
         "accuracy on a grid: the result of a perfect choice on that grid."
     )
-    tables = [table for choice in found for table in (choice.table(results), choice.choices(results))]
+    tables = [measured(results, table) for choice in found for table in (choice.table, choice.choices)]
     return Report("; ".join(choice.finding(results) for choice in found) + ".", text, tuple(tables))
 
 

@@ -10,15 +10,17 @@ from ..cell import Cell
 from ..cells import Compress, Train
 from ..methods import CLUSTER, CLUSTER_POST, OURS, OURS_REFIT, PRUNING, PRUNING_OT, MethodConfig
 from ..recipes import Recipe
-from ..report import Figure, Line, Panel, Row, Table, Value
+from ..report import Figure, Line, Panel, Row, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
 from .grids import ACCURACY
+from .runs import measured
 from .settings import Scale, scaled, setting, tested, vgg_pairs
 
+PLAIN, POST, CLUSTERED = "pruning", "pruning + OT post-processing", "clustering"
 METHODS: dict[str, MethodConfig] = {
-    "pruning": PRUNING,
-    "pruning + OT post-processing": PRUNING_OT,
-    "clustering": CLUSTER,
+    PLAIN: PRUNING,
+    POST: PRUNING_OT,
+    CLUSTERED: CLUSTER,
     "clustering with exchange (ours)": OURS,
     "clustering with exchange, refitted (ours)": OURS_REFIT,
 }
@@ -49,9 +51,36 @@ class Pruning:
         """Accuracies of the networks before pruning."""
         return [results(Train(model, tested(self.scale)))["accuracy"] for model in self.models]
 
+    def claims(self, results: Results, networks: str) -> list[Verdict]:
+        """The verdicts on what is better than what, at every size."""
+        return [
+            self.ahead(results, CLUSTERED, PLAIN, f"For {networks}, clustering improves on pruning."),
+            self.ahead(results, CLUSTERED, POST, f"For {networks}, clustering improves on OT post-processing."),
+        ]
+
+    def regimes(self, results: Results) -> Verdict:
+        """The verdict on where deleting channels costs more than blurring them."""
+        gaps = {k: self.mean(results, PLAIN, k) - self.mean(results, POST, k) for k in self.sizes if k != 0.4}
+        return Verdict.of(
+            "Above 0.4 of the size plain pruning is better than OT post-processing, below it is worse.",
+            [(gap > 0) == (k > 0.4) for k, gap in gaps.items()],
+            "pruning minus post-processing: " + ", ".join(f"{gap:+.1f} ({k:g})" for k, gap in gaps.items()),
+        )
+
+    def ahead(self, results: Results, one: str, other: str, claim: str) -> Verdict:
+        gaps = {k: self.mean(results, one, k) - self.mean(results, other, k) for k in self.sizes}
+        listed = ", ".join(f"{gap:+.1f} ({k:g})" for k, gap in gaps.items())
+        return Verdict.of(claim, [gap > 0 for gap in gaps.values()], f"points at the fraction kept: {listed}")
+
+    def mean(self, results: Results, label: str, keep: float) -> float:
+        return fmean(self.accuracies(results, label, keep))
+
     def figure(self, results: Results) -> Figure:
+        return measured(results, self._figure)
+
+    def _figure(self, results: Results) -> Figure:
         lines = [
-            Line(label, self.sizes, tuple(fmean(self.accuracies(results, label, k)) for k in self.sizes))
+            Line.of(label, self.sizes, (self.accuracies(results, label, k) for k in self.sizes))
             for label in self.methods
         ]
         lines.append(Line("as it was", (1.0,), (fmean(self.whole(results)),), style="dotted"))
@@ -59,6 +88,9 @@ class Pruning:
         return Figure("pruning", "One network pruned", (panel,))
 
     def table(self, results: Results) -> Table:
+        return measured(results, self._table)
+
+    def _table(self, results: Results) -> Table:
         rows: tuple[Row, ...] = tuple(
             (label, *(Value.of(self.accuracies(results, label, k), digits=1) for k in self.sizes))
             for label in self.methods
@@ -71,7 +103,7 @@ class Pruning:
 
 def vggs(scale: Scale) -> Pruning:
     models = [model for pair in vgg_pairs(scale) for model in (pair.a, pair.b)]
-    return Pruning(models, scale, METHODS | {"clustering": CLUSTER_POST})
+    return Pruning(models, scale, METHODS | {CLUSTERED: CLUSTER_POST})
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -81,9 +113,7 @@ def cells(scale: Scale) -> list[Cell]:
 def report(scale: Scale, results: Results) -> Report:
     pruning = vggs(scale)
     middle = pruning.sizes[len(pruning.sizes) // 2]
-    listed = ", ".join(
-        f"{label} {fmean(pruning.accuracies(results, label, middle)):.1f} %" for label in pruning.methods
-    )
+    listed = ", ".join(f"{label} {pruning.mean(results, label, middle):.1f} %" for label in pruning.methods)
     return Report(
         f"With {middle:g} of the channels kept: {listed}.",
         f"{setting(scale, vgg_pairs(scale))} Each network of the pairs is pruned alone.",
@@ -91,6 +121,14 @@ def report(scale: Scale, results: Results) -> Report:
     )
 
 
+def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
+    pruning = vggs(scale)
+    return [
+        pruning.ahead(results, POST, PLAIN, "For VGG-11, OT post-processing improves on pruning."),
+        *pruning.claims(results, "VGG-11"),
+    ]
+
+
 EXPERIMENT = Experiment(
-    "pruning_vgg", "Generalised pruning of one VGG-11", ("fig: pruning_vgg",), "CIFAR-10", cells, report
+    "pruning_vgg", "Generalised pruning of one VGG-11", ("Figure 9",), "CIFAR-10", cells, report, claims
 )

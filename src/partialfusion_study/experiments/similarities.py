@@ -13,7 +13,7 @@ from partialfusion.core.literals import Site
 from ..cell import Cell
 from ..cells import Similarity
 from ..recipes import Pair
-from ..report import Figure, Line, Panel, Row, Table, Value
+from ..report import Figure, Line, Panel, Row, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
 from .settings import Scale, setting
 
@@ -35,48 +35,67 @@ def nearer(values: Sequence[float]) -> list[float]:
 def full(
     name: str,
     title: str,
+    references: tuple[str, ...],
     data: str,
     pairs: Callable[[Scale], list[Pair]],
     site: Site,
-    published: tuple[Rows, Rows, Rows],
+    published: tuple[Rows, Rows],
+    *,
+    further: Callable[[Scale, Results, Rows], Sequence[Verdict]] = lambda *_: (),
+    beside: Callable[[Scale], Sequence[Cell]] = lambda _: (),
 ) -> Experiment:
-    """The long table: nearest and mean distances of all channels, of the least isolated ones, and the difference.
+    """The long table: nearest and mean distances of all channels and of the least isolated ones, and their ratios.
 
     Args:
         name: name of the experiment.
         title: title of the experiment.
+        references: the paper's tables and figures, by number.
         data: the data set.
         pairs: scale → pairs, of which the first is measured.
         site: where activations are taken.
-        published: the paper's rows of eight numbers: of all channels, of the least isolated ones, and the difference.
+        published: the paper's rows of eight numbers: of all channels and of the least isolated ones.
+        further: scale, results and our rows of all channels → verdicts on further claims.
+        beside: further cells that these look at.
     """
 
     def cells(scale: Scale) -> list[Cell]:
-        return [cell(pairs(scale)[0], site, scale)]
+        return [cell(pairs(scale)[0], site, scale), *beside(scale)]
 
     def report(scale: Scale, results: Results) -> Report:
         layers = results(cell(pairs(scale)[0], site, scale))["layers"]
         everyone, close = (_rows(layers, keep) for keep in (list, nearer))
-        apart = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(everyone, close, strict=True)]
-        parts = tuple(
-            _table(part, words, rows, paper if scale != "quick" else None)
-            for part, words, rows, paper in (
-                ("all", "All channels", everyone, published[0]),
-                ("near", "The 80 % least isolated channels", close, published[1]),
-                ("difference", "Difference", apart, published[2]),
-            )
+        tables = (
+            _table("all", "All channels", everyone),
+            _table("near", "The 80 % least isolated channels", close),
+            _ratios(everyone, close, published if scale != "quick" else None),
         )
-        smaller = fmean(a / b for x, y in zip(apart, everyone, strict=True) for a, b in zip(x[:4], y[:4], strict=True))
-        finding = (
-            f"Without the 20 % most isolated channels, nearest distances are {100 * smaller:.0f} % smaller on average."
-        )
-        return Report(finding, _text(scale, pairs(scale), site), parts)
+        smaller = reduction(everyone, close)
+        finding = f"Without the 20 % most isolated channels, nearest distances are {smaller:.0f} % smaller on average."
+        return Report(finding, _text(scale, pairs(scale), site), tables)
 
-    return Experiment(name, title, (f"tab:{name}",), data, cells, report)
+    def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
+        layers = results(cell(pairs(scale)[0], site, scale))["layers"]
+        everyone, close = (_rows(layers, keep) for keep in (list, nearer))
+        ours, theirs = reduction(everyone, close), reduction(*published)
+        isolated = Verdict.of_size(
+            "Leaving the 20 % least similar channels out makes the others significantly more similar.",
+            ours,
+            theirs,
+            f"nearest distances {ours:.0f} % smaller on average (paper: {theirs:.0f} %)",
+        )
+        return [isolated, *further(scale, results, everyone)]
+
+    return Experiment(name, title, references, data, cells, report, claims)
 
 
 def summary(
-    name: str, title: str, data: str, pairs: Callable[[Scale], list[Pair]], site: Site, published: Rows
+    name: str,
+    title: str,
+    references: tuple[str, ...],
+    data: str,
+    pairs: Callable[[Scale], list[Pair]],
+    site: Site,
+    published: Rows,
 ) -> Experiment:
     """The short table: the nearest distances within and across, and which are smaller. Arguments as in `full`."""
 
@@ -89,19 +108,42 @@ def summary(
         patterns: list[str] = []
         for k, layer in enumerate(layers):
             found = [fmean(layer[f"nearest_{kind}"]) for kind in KINDS[:3]]
-            paper: Sequence[float | None] = published[k] if scale != "quick" else (None,) * 3
             patterns.append(_pattern(found))
-            values = [Value.of([v], paper=p) for v, p in zip(found, paper, strict=True)]
             theirs = _pattern(published[k]) if scale != "quick" else ""
-            rows.append((str(k + 1), str(layer["width"]), *values, patterns[-1], theirs))
-        columns = ("layer", "channels", "within A", "within B", "A→B", "pattern", "paper's pattern")
+            known = across(published[k]) if scale != "quick" else None
+            ratio = Value.of([across(found)], paper=known and round(known, 2))
+            values = [Value.of([v]) for v in found]
+            rows.append((str(k + 1), str(layer["width"]), *values, ratio, patterns[-1], theirs))
+        columns = ("layer", "channels", "within A", "within B", "A→B", "A→B / within", "pattern", "paper's pattern")
         table = Table("summary", "Nearest-neighbour distances", columns, tuple(rows))
         return Report(f"Layer by layer: {'; '.join(patterns)}.", _text(scale, pairs(scale), site), (table,))
 
-    return Experiment(name, title, (f"tab:{name}",), data, cells, report)
+    def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
+        layers = results(cell(pairs(scale)[0], site, scale))["layers"]
+        found = [[fmean(layer[f"nearest_{kind}"]) for kind in KINDS[:3]] for layer in layers]
+        verdicts = []
+        for pattern, words in (("<", "closer than"), ("≈", "as close as"), (">", "farther than")):
+            here = [k for k, row in enumerate(published) if f" {pattern} " in _pattern(row)]
+            listed = ", ".join(f"{across(found[k]):.2f} (paper {across(published[k]):.2f})" for k in here)
+            numbers = ", ".join(str(k + 1) for k in here)
+            where = f"layer{'s' * (len(here) > 1)} {numbers}"
+            claim = f"The nearest channels of the other network are {words} those of the same one in {where}."
+            if here:
+                held = [f" {pattern} " in _pattern(found[k]) for k in here]
+                verdicts.append(Verdict.of(claim, held, f"nearest across / within: {listed}"))
+        return verdicts
+
+    return Experiment(name, title, references, data, cells, report, claims)
 
 
-def histograms(name: str, title: str, data: str, pairs: Callable[[Scale], list[Pair]], site: Site) -> Experiment:
+def histograms(
+    name: str,
+    title: str,
+    references: tuple[str, ...],
+    data: str,
+    pairs: Callable[[Scale], list[Pair]],
+    site: Site,
+) -> Experiment:
     """The distributions behind the tables. Arguments as in `full`."""
 
     def cells(scale: Scale) -> list[Cell]:
@@ -123,7 +165,26 @@ def histograms(name: str, title: str, data: str, pairs: Callable[[Scale], list[P
         )
         return Report(finding, _text(scale, pairs(scale), site), figures)
 
-    return Experiment(name, title, (f"fig:{name}",), data, cells, report)
+    def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
+        layers = results(cell(pairs(scale)[0], site, scale))["layers"]
+        far, close = ([_tail(layer["nearest_a_to_b"], q) for layer in layers] for q in (0.9, 0.1))
+        return [
+            Verdict.of(
+                "Most layers have unusually dissimilar channels (a tenth at 1.2 times the median distance or more).",
+                [tail >= 1.2 for tail in far],
+                "ninetieth percentile of the nearest distances relative to the median: "
+                + ", ".join(f"{tail:.2f}" for tail in far),
+                often=True,
+            ),
+            Verdict.of(
+                "Most layers have unusually similar channels (a tenth at 0.8 times the median distance or less).",
+                [tail <= 0.8 for tail in close],
+                "tenth percentile relative to the median: " + ", ".join(f"{tail:.2f}" for tail in close),
+                often=True,
+            ),
+        ]
+
+    return Experiment(name, title, references, data, cells, report, claims)
 
 
 def _histogram(layer: dict[str, Any], what: str, number: int) -> Panel:
@@ -137,19 +198,51 @@ def _rows(layers: Sequence[dict[str, Any]], keep: Callable[[Sequence[float]], li
     ]
 
 
-def _table(name: str, title: str, rows: Rows, paper: Rows | None) -> Table:
+def reduction(everyone: Rows, close: Rows) -> float:
+    """By how many percent nearest distances are smaller without the most isolated channels, on average."""
+    parts = [1 - b / a for x, y in zip(everyone, close, strict=True) for a, b in zip(x[:4], y[:4], strict=True)]
+    return 100 * fmean(parts)
+
+
+def across(found: Sequence[float]) -> float:
+    """The nearest distance from A to B, relative to those within the networks: rows are within A, within B, A→B, …"""
+    return found[2] / ((found[0] + found[1]) / 2)
+
+
+def to_mean(row: Sequence[float]) -> float:
+    """The nearest distance from A to B, relative to the mean distance from A to B."""
+    return row[2] / row[6]
+
+
+def _table(name: str, title: str, rows: Rows) -> Table:
     columns = ("layer", *(f"{what}, {NAMES[kind]}" for what in ("nearest", "mean") for kind in KINDS))
-    filled: list[Row] = []
-    for k, row in enumerate(rows):
-        published = paper[k] if paper else [None] * len(row)
-        filled.append((str(k + 1), *(Value.of([v], paper=p) for v, p in zip(row, published, strict=True))))
-    return Table(name, title, columns, tuple(filled))
+    return Table(name, title, columns, tuple((str(k + 1), *(Value.of([v]) for v in row)) for k, row in enumerate(rows)))
+
+
+RATIOS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+    "nearest across / within": lambda every, _: across(every),
+    "nearest / mean, within A": lambda every, _: every[0] / every[4],
+    "nearest / mean, A→B": lambda every, _: to_mean(every),
+    "80 % / all, nearest within A": lambda every, close: close[0] / every[0],
+    "80 % / all, nearest A→B": lambda every, close: close[2] / every[2],
+}
+
+
+def _ratios(everyone: Rows, close: Rows, published: tuple[Rows, Rows] | None) -> Table:
+    """What does not depend on the scale of activations, beside the paper's."""
+    rows: list[Row] = []
+    for k, ours in enumerate(zip(everyone, close, strict=True)):
+        values = []
+        for ratio in RATIOS.values():
+            paper = None if published is None else round(ratio(published[0][k], published[1][k]), 2)
+            values.append(Value.of([ratio(*ours)], paper=paper))
+        rows.append((str(k + 1), *values))
+    return Table("ratios", "Ratios, which do not depend on the scale of activations", ("layer", *RATIOS), tuple(rows))
 
 
 def _pattern(found: Sequence[float]) -> str:
     """Whether channels are closer to the other network's than to their own; up to 3 % counts as equal."""
-    within = (found[0] + found[1]) / 2
-    ratio = found[2] / within
+    ratio = across(found)
     return "cross ≈ within" if abs(ratio - 1) < 0.03 else "cross < within" if ratio < 1 else "cross > within"
 
 
@@ -158,11 +251,11 @@ def _text(scale: Scale, pairs: Sequence[Pair], site: Site) -> str:
     return (
         f"{setting(scale, pairs[:1])} Distances are Euclidean, between activation vectors on 1,000 training images, "
         f"taken {where} the activation function (and pooling, where there is any). Distances of convolution channels "
-        "are divided by the square root of the number of positions; the paper does not state its scale. One pair is "
-        "measured, as in the paper."
+        "are divided by the square root of the number of positions. The paper does not state its scale, so only ratios "
+        "are compared with it. One pair is measured, as in the paper."
     )
 
 
-def _tail(distances: Sequence[float]) -> float:
-    """The ninetieth percentile of distances, relative to their median; channels that never fire are at zero."""
-    return float(np.quantile(distances, 0.9) / max(np.median(distances), 1e-9))
+def _tail(distances: Sequence[float], quantile: float = 0.9) -> float:
+    """A quantile of distances, relative to their median; channels that never fire are at zero."""
+    return float(np.quantile(distances, quantile) / max(np.median(distances), 1e-9))

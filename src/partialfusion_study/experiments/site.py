@@ -9,6 +9,7 @@ from ..methods import OURS, MethodConfig
 from ..report import Row, Table, Value
 from .experiment import Experiment, Report, Results
 from .grids import EQUAL, Grid
+from .runs import basis
 from .settings import Scale, mnist_pairs, setting, vgg_pairs
 
 SIZES = (0.0, 0.2, 0.4)
@@ -40,7 +41,9 @@ def report(scale: Scale, results: Results) -> Report:
         means = {label: fmean(map(fmean, accuracies)) for label, accuracies in found.items()}
         rows: list[Row] = [(label, *map(Value.of, accuracies)) for label, accuracies in found.items()]
         columns = ("features, site", *(f"α = {a:g}" for a in grid.alphas))
-        tables.append(Table(f"sites-{number}", f"{title}: accuracy (%)", columns, tuple(rows)))
+        tables.append(
+            Table(f"sites-{number}", f"{title}: accuracy (%)", columns, tuple(rows), measured=basis(grid.cells()))
+        )
         findings.append(f"{title}: " + ", ".join(f"{label} {mean:.2f} %" for label, mean in means.items()))
     text = (
         f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Clustering with exchange at "

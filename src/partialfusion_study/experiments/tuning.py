@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean
 
 from ..cell import Cell
 from ..cells import FineTune, Parents
 from ..cells.finetune import Start
 from ..methods import PARTIAL_OT
 from ..recipes import Pair, TrainingConfig
-from ..report import Table, Value
-from .experiment import Results
+from ..report import Row, Table, Value, Verdict
+from .runs import Results, measured
 from .settings import ALPHAS, Scale, alphas, mnist_pairs, split_resnet_pairs, tested
 
 Numbers = Sequence[float | None]
@@ -48,7 +50,7 @@ class Tuning:
 
     def row(
         self, results: Results, label: str, start: Start, what: str, share: float = 0.5, paper: Numbers | None = None
-    ) -> tuple[str | Value, ...]:
+    ) -> Row:
         """Accuracies "before" or "after" fine-tuning, with a column for each alpha."""
         published = dict(zip(ALPHAS, paper, strict=True)) if paper is not None and self.scale != "quick" else {}
         numbers = [published.get(a) for a in self.alphas]
@@ -58,19 +60,44 @@ class Tuning:
         ]
         return (label, *values)
 
+    def mean(self, results: Results, start: Start, alpha: float, what: str, share: float = 0.5) -> float:
+        """The mean accuracy over the pairs, "before" or "after" fine-tuning."""
+        return fmean(results(self.cell(k, start, alpha, share))[what] for k in range(len(self.pairs)))
+
+    def curve(self, results: Results, start: Start, what: str, share: float = 0.5) -> list[float]:
+        """Mean accuracies at every alpha."""
+        return [self.mean(results, start, alpha, what, share) for alpha in self.alphas]
+
+    def alone(self, results: Results) -> tuple[float, float]:
+        """The mean accuracies of models A and B."""
+        found = [results(cell) for cell in self.parents()]
+        return fmean(f["a"] for f in found), fmean(f["b"] for f in found)
+
+    def listed(self, numbers: Sequence[float]) -> str:
+        """Numbers with their alphas."""
+        return ", ".join(f"{number:.2f} (α = {a:g})" for number, a in zip(numbers, self.alphas, strict=True))
+
     def parents(self) -> list[Cell]:
         return [Parents(pair, (0.5,), tested(self.scale)) for pair in self.pairs]
 
     def note(self, results: Results, paper: str) -> str:
-        found = [results(cell) for cell in self.parents()]
-        a, b = (Value.of(f[name] for f in found) for name in ("a", "b"))
-        alone = f"Models A and B alone: {a.mean:.2f} and {b.mean:.2f} % (paper: {paper})."
+        a, b = self.alone(results)
+        alone = f"Models A and B alone: {a:.2f} and {b:.2f} % (paper: {paper})."
         optimiser = f"{'Adam' if self.training.adam else 'SGD'} (learning rate {self.training.rate:g})"
         how = f"{self.training.epochs} epochs with {optimiser} on {self.images} images"
         return f"{alone} Fine-tuning takes {how}; the last epoch is used."
 
-    def table(self, name: str, title: str, rows: Sequence[tuple[str | Value, ...]], note: str) -> Table:
-        return Table(name, title, ("", *(f"α = {a:g}" for a in self.alphas)), tuple(rows), note)
+    def table(
+        self, results: Results, name: str, title: str, rows: Callable[[Results], Sequence[Row]], note: str
+    ) -> Table:
+        """Rows with a column for each alpha."""
+        columns = ("", *(f"α = {a:g}" for a in self.alphas))
+        return measured(results, lambda r: Table(name, title, columns, tuple(rows(r)), note))
+
+
+def rises(tuning: Tuning, curve: Sequence[float], claim: str) -> Verdict:
+    """The verdict on the claim that the accuracy rises with every measured alpha."""
+    return Verdict.of(claim, [b >= a for a, b in pairwise(curve)], f"{tuning.listed(curve)}; rising steps")
 
 
 def mlps(scale: Scale) -> Tuning:

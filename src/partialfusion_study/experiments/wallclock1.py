@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..cell import Cell
 from ..cells import Clock
-from ..report import Row, Table, Value
+from ..report import Row, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
 from .settings import Scale
 
@@ -48,4 +50,30 @@ def report(scale: Scale, results: Results) -> Report:
     return Report(finding, text, (Table("times", "Time relative to one network", columns, tuple(rows)),))
 
 
-EXPERIMENT = Experiment("wallclock1", "Wall-clock time of fused networks", ("tab:wallclock1",), "none", cells, report)
+def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
+    found = {clock.width: results(clock) for clock in clocks(scale)}
+    narrow, wide = found[min(found)], {width: times for width, times in found.items() if width >= 3000}
+    return [
+        Verdict.of(
+            "For wide layers the block form takes roughly the time that its FLOPs predict, 1.75 times one network.",
+            [abs(times["blocks"] - 1.75) < 0.2 for times in wide.values()],
+            ", ".join(f"{times['blocks']:.2f} (width {width})" for width, times in wide.items()),
+        ),
+        Verdict.of(
+            "There it is faster than the ensemble.",
+            [times["blocks"] < times["ensemble"] for times in wide.values()],
+            ", ".join(
+                f"{times['blocks']:.2f} against {times['ensemble']:.2f} (width {width})"
+                for width, times in wide.items()
+            ),
+        ),
+        Verdict.of(
+            "For narrow layers the dense form is faster than the block form and than the ensemble.",
+            [narrow["dense"] < narrow["blocks"], narrow["dense"] < narrow["ensemble"]],
+            f"width {min(found)}: dense {narrow['dense']:.2f}, blocks {narrow['blocks']:.2f}, ensemble "
+            f"{narrow['ensemble']:.2f}; faster than the others",
+        ),
+    ]
+
+
+EXPERIMENT = Experiment("wallclock1", "Wall-clock time of fused networks", ("Table 6",), "none", cells, report, claims)

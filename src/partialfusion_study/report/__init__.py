@@ -2,8 +2,10 @@
 
 from .document import Chapter, Entry, Figure, Line, Panel, Row, Table, Value
 from .pages import write_chapter, write_index
+from .verdict import RULES, Verdict
 
 __all__ = [
+    "RULES",
     "Chapter",
     "Entry",
     "Figure",
@@ -12,6 +14,7 @@ __all__ = [
     "Row",
     "Table",
     "Value",
+    "Verdict",
     "write_chapter",
     "write_index",
 ]

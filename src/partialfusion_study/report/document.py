@@ -15,6 +15,8 @@ from typing import Literal
 
 from partialfusion.errors import OptionError
 
+from .verdict import Verdict
+
 INDEX = "README"  # the page that lists the chapters
 
 Style = Literal["line", "dashed", "dotted", "points"]
@@ -60,13 +62,17 @@ Row = tuple[Item, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text and values. None is printed as a dash, "" as nothing; text may contain Markdown."""
+    """Rows of text and values. None is printed as a dash, "" as nothing; text may contain Markdown.
+
+    `measured` says how many runs, networks and images the numbers come from.
+    """
 
     name: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     note: str = ""
+    measured: str = ""
 
     def __post_init__(self) -> None:
         _check_name("table", self.name)
@@ -110,6 +116,22 @@ class Line:
         if self.colour is not None and not 0 <= self.colour <= 1:
             raise OptionError(f"line {self.label!r} has the colour {self.colour}; give 0 to 1, or None for the palette")
 
+    @classmethod
+    def of(
+        cls,
+        label: str,
+        x: Sequence[float],
+        samples: Iterable[Sequence[float]],
+        *,
+        style: Style = "line",
+        colour: float | None = None,
+    ) -> Line:
+        """Means of one number per seed and point, with a band of one standard deviation where there are several."""
+        values = [Value.of(point) for point in samples]
+        several = any(value.std is not None for value in values)
+        spread = tuple(value.std or 0.0 for value in values) if several else None
+        return cls(label, tuple(x), tuple(value.mean for value in values), spread, style, colour)
+
     @property
     def is_blank(self) -> bool:
         """Whether there is nothing to draw."""
@@ -148,7 +170,8 @@ class Figure:
     """Panels in rows of `columns` (three by default), with one legend.
 
     Panels whose y axes all have the same label have a common y axis; histograms whose x axes all have the same label
-    have a common x axis and common bins. Give panels of different scales different labels.
+    have a common x axis and common bins. Give panels of different scales different labels. `measured` says how many
+    runs, networks and images the lines come from.
     """
 
     name: str
@@ -156,6 +179,7 @@ class Figure:
     panels: tuple[Panel, ...]
     note: str = ""
     columns: int | None = None
+    measured: str = ""
 
     def __post_init__(self) -> None:
         _check_name("figure", self.name)
@@ -167,13 +191,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Chapter:
-    """The page of one experiment: its labels in the paper, its setting in words, tables and figures in order."""
+    """The page of one experiment: what it reproduces of the paper ("Figure 5"), its setting in words, tables and
+    figures in order, and the verdicts on the paper's claims."""
 
     name: str
     title: str
-    paper_labels: tuple[str, ...]
+    references: tuple[str, ...]
     text: str
     parts: tuple[Table | Figure, ...]
+    verdicts: tuple[Verdict, ...] = ()
 
     def __post_init__(self) -> None:
         _check_page(self.name)
@@ -185,12 +211,13 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Entry:
-    """A chapter's line in the index: its page, its labels in the paper, its finding."""
+    """A chapter's line in the index: its page, what it reproduces of the paper, its finding and its verdicts."""
 
     name: str
     title: str
-    paper_labels: tuple[str, ...]
+    references: tuple[str, ...]
     finding: str
+    verdicts: tuple[Verdict, ...] = ()
 
     def __post_init__(self) -> None:
         _check_page(self.name)

@@ -9,8 +9,12 @@ from decimal import Decimal
 from html import escape
 
 from .document import INDEX, Chapter, Entry, Figure, Item, Table, Value
+from .verdict import Verdict, tally
 
 NOTHING = "–"
+CLAIMS, ANCHOR = "The paper's claims", "the-papers-claims"
+VERDICT_HEADS = ("Claim", "Verdict", "Figures"), ("---", "---", "---")
+NO_CLAIM = "No claim of the paper is judged by these figures."
 UNBROKEN = "\u00a0"
 INLINE_MOST = 2  # columns with numbers of the paper up to which these are printed in the same cells
 
@@ -101,17 +105,28 @@ def legend(content: Table) -> str:
 
 
 def chapter(content: Chapter) -> str:
-    """The page: title, the paper's labels, the text, then each part with its note."""
-    blocks = [f"# {_one_line(content.title)}", f"{_labels(content.paper_labels)}[All results]({INDEX}.md)"]
+    """The page: title, its place in the paper, the text, each part with its note, and the verdicts."""
+    blocks = [f"# {_one_line(content.title)}", f"{_references(content.references)}[All results]({INDEX}.md)"]
     blocks.append(content.text.strip())
     for part in content.parts:
         blocks.append(f"## {_one_line(part.title)}")
         if isinstance(part, Table):
-            blocks += [table(part), f"*{legend(part)}*" if legend(part) else ""]
+            small = f"{legend(part)} {part.measured}".strip()
+            blocks.append(table(part))
         else:
+            small = part.measured
             blocks.append(f"![{_alt(part)}]({picture_name(content, part)})")
-        blocks.append(part.note.strip())
+        blocks += [f"*{small}*" if small else "", part.note.strip()]
+    blocks += [f"## {CLAIMS}", verdicts(content.verdicts)]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def verdicts(found: Sequence[Verdict]) -> str:
+    """The claims of the paper, each with its verdict and the figures."""
+    if not found:
+        return NO_CLAIM
+    lines = [(_cell(v.claim), f"**{v.outcome}**", _cell(v.figures)) for v in found]
+    return "\n".join(_row(line) for line in (*VERDICT_HEADS, *lines))
 
 
 def picture_name(content: Chapter, figure: Figure) -> str:
@@ -121,16 +136,22 @@ def picture_name(content: Chapter, figure: Figure) -> str:
 
 def index(entries: Iterable[Entry], *, title: str = "Results", text: str = "") -> str:
     """The page that lists the chapters."""
-    lines = [("Experiment", "In the paper", "Finding"), ("---", "---", "---")]
+    entries = tuple(entries)
+    lines = [("Experiment", "In the paper", "Finding", "Claims"), ("---", "---", "---", "---")]
     for entry in entries:
-        labels = ", ".join(f"`{label}`" for label in entry.paper_labels) or NOTHING
-        lines.append((f"[{_cell(entry.title)}]({entry.name}.md)", _cell(labels), _cell(entry.finding)))
+        where = ", ".join(entry.references) or NOTHING
+        cells = where, _cell(entry.finding), tally(entry.verdicts) or NOTHING
+        lines.append((f"[{_cell(entry.title)}]({entry.name}.md)", *cells))
     blocks = [f"# {_one_line(title)}", text.strip(), "\n".join(_row(line) for line in lines)]
+    judged = [(entry, verdict) for entry in entries for verdict in entry.verdicts]
+    if judged:
+        rows = [(_cell(v.claim), v.outcome, f"[{_cell(e.title)}]({e.name}.md#{ANCHOR})") for e, v in judged]
+        blocks += [f"## {CLAIMS}", "\n".join(_row(row) for row in (*VERDICT_HEADS, *rows))]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _labels(labels: Sequence[str]) -> str:
-    return f"In the paper: {', '.join(f'`{label}`' for label in labels)} · " if labels else ""
+def _references(references: Sequence[str]) -> str:
+    return f"In the paper: {', '.join(references)} · " if references else ""
 
 
 def _alt(figure: Figure) -> str:

@@ -27,7 +27,7 @@ def write_chapter(chapter: Chapter, folder: Path) -> list[Path]:
 
 
 def write_index(entries: Iterable[Entry], folder: Path, *, title: str = "Results", text: str = "") -> Path:
-    """Write README.md: the chapters with their labels in the paper and one finding each."""
+    """Write README.md: the chapters with their place in the paper, one finding each, and the verdicts."""
     entries = tuple(entries)
     check_distinct("chapters", [entry.name for entry in entries])
     path = folder / f"{INDEX}.md"

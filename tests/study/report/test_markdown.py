@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from partialfusion_study.report import Chapter, Entry, Figure, Line, Panel, Table, Value
+from partialfusion_study.report import Chapter, Entry, Figure, Line, Panel, Table, Value, Verdict
 from partialfusion_study.report import markdown as md
 
 HARD = "\u00a0"  # keeps "±" with its numbers in narrow columns
@@ -86,18 +86,21 @@ def test_every_line_of_a_table_has_the_same_number_of_cells() -> None:
 
 
 def test_a_chapter_to_the_letter() -> None:
-    parents = Table(
-        "parents", "The parents", ("network", "accuracy, %"), (("A", Value(93.61, 0.31, 5, 93.8)),), "A note."
-    )
-    sweep = Figure(
-        "sweep", "The dial [α]", (Panel("greedy", "λ", "accuracy", (Line("a", (0.0,), (1.0,)),)),), "Of five."
-    )
+    numbers = (("A", Value(93.61, 0.31, 5, 93.8)),)
+    parents = Table("parents", "The parents", ("network", "accuracy, %"), numbers, "A note.", "From 5 runs.")
+    panel = Panel("greedy", "λ", "accuracy", (Line("a", (0.0,), (1.0,)),))
+    sweep = Figure("sweep", "The dial [α]", (panel,), "Of five.", measured="From 9 runs.")
     content = Chapter(
-        "dial", "The dial", ("fig:main_result", "tab:capacity"), "Two MLPs.\n\nFive seeds.\n", (parents, sweep)
+        "dial",
+        "The dial",
+        ("Figure 1", "Table 2"),
+        "Two MLPs.\n\nFive seeds.\n",
+        (parents, sweep),
+        (Verdict.of("It rises.", [True, False], "1 | 2"),),
     )
     assert md.chapter(content) == (
         "# The dial\n\n"
-        "In the paper: `fig:main_result`, `tab:capacity` · [All results](README.md)\n\n"
+        "In the paper: Figure 1, Table 2 · [All results](README.md)\n\n"
         "Two MLPs.\n\n"
         "Five seeds.\n\n"
         "## The parents\n\n"
@@ -105,11 +108,16 @@ def test_a_chapter_to_the_letter() -> None:
         "| --- | ---: |\n"
         "| A | 93.61 ± 0.31 (paper 93.8, −0.2) |\n\n"
         "*Mean ± standard deviation over 5 seeds. The paper's numbers and the differences (ours minus the paper's) "
-        "are in brackets.*\n\n"
+        "are in brackets. From 5 runs.*\n\n"
         "A note.\n\n"
         "## The dial [α]\n\n"
         "![The dial \\[α\\]: greedy](dial-sweep.png)\n\n"
-        "Of five.\n"
+        "*From 9 runs.*\n\n"
+        "Of five.\n\n"
+        "## The paper's claims\n\n"
+        "| Claim | Verdict | Figures |\n"
+        "| --- | --- | --- |\n"
+        "| It rises. | **weaker** | 1 \\| 2 (1 of 2) |\n"
     )
 
 
@@ -121,14 +129,24 @@ def test_a_table_says_how_many_seeds_and_nothing_where_there_is_nothing_to_say()
 
 def test_an_index_to_the_letter() -> None:
     entries = [
-        Entry("dial", "The dial", ("fig:a", "fig:b"), "Small alpha | large gain."),
+        Entry(
+            "dial",
+            "The dial",
+            ("Figure 1", "Table 2"),
+            "Small alpha | large gain.",
+            (Verdict("It pays.", "weaker", "1"),),
+        ),
         Entry("extra", "Beyond", (), "New."),
     ]
     assert md.index(entries, text="What was measured.") == (
         "# Results\n\n"
         "What was measured.\n\n"
-        "| Experiment | In the paper | Finding |\n"
+        "| Experiment | In the paper | Finding | Claims |\n"
+        "| --- | --- | --- | --- |\n"
+        "| [The dial](dial.md) | Figure 1, Table 2 | Small alpha \\| large gain. | 1 weaker |\n"
+        "| [Beyond](extra.md) | – | New. | – |\n\n"
+        "## The paper's claims\n\n"
+        "| Claim | Verdict | Figures |\n"
         "| --- | --- | --- |\n"
-        "| [The dial](dial.md) | `fig:a`, `fig:b` | Small alpha \\| large gain. |\n"
-        "| [Beyond](extra.md) | – | New. |\n"
+        "| It pays. | weaker | [The dial](dial.md#the-papers-claims) |\n"
     )

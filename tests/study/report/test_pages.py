@@ -28,7 +28,7 @@ PLOT = Figure("plot", "Plot", (Panel("", "x", "y", (Line("a", (0.0, 1.0), (1.0, 
 
 
 def chapter(*parts: Table | Figure) -> Chapter:
-    return Chapter("sweep", "A sweep", ("fig:sweep",), "Setting.", parts)
+    return Chapter("sweep", "A sweep", ("Figure 5",), "Setting.", parts)
 
 
 def test_a_chapter_and_the_index_link_to_files_that_are_there(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_chapter_and_the_index_link_to_files_that_are_there(tmp_path: Path) ->
     folder = tmp_path / "docs" / "results"
     content = chapter(TABLE, PLOT)
     paths = write_chapter(content, folder)
-    index = write_index([Entry("sweep", "A sweep", ("fig:sweep",), "It works.")], folder)
+    index = write_index([Entry("sweep", "A sweep", ("Figure 5",), "It works.")], folder)
     assert paths == [folder / "sweep.md", folder / "sweep-plot.png"]
     assert sorted(folder.iterdir()) == sorted([*paths, index])  # nothing temporary stays
     assert paths[0].read_text(encoding="utf-8") == markdown.chapter(content)
