@@ -124,12 +124,32 @@ class TransformerBlock(nn.Module):
 
 
 class ViT(nn.Module):
-    """A vision transformer for 28×28 images in 16 patches: (batch × 1 × 28 × 28) → (batch × classes)."""
+    """A vision transformer: (batch × channels × size × size) → (batch × classes).
 
-    def __init__(self, width: int = 64, depth: int = 4, heads: int = 4, classes: int = 10) -> None:
+    Args:
+        width: width of the residual stream.
+        depth: number of blocks.
+        heads: heads of each block.
+        classes: number of classes.
+        channels: channels of an image.
+        size: height and width of an image.
+        patch: height and width of a patch.
+    """
+
+    def __init__(
+        self,
+        width: int = 64,
+        depth: int = 4,
+        heads: int = 4,
+        classes: int = 10,
+        *,
+        channels: int = 1,
+        size: int = 28,
+        patch: int = 7,
+    ) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(1, width, 7, 7)
-        self.positions = nn.Parameter(0.02 * torch.randn(16, width))
+        self.patches = nn.Conv2d(channels, width, patch, patch)
+        self.positions = nn.Parameter(0.02 * torch.randn((size // patch) ** 2, width))
         self.blocks = nn.Sequential(*(TransformerBlock(width, heads) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..data.text import DOMAINS
 from ..methods import MethodConfig
-from ..recipes import Pair, Part, Recipe, Subset, TrainingConfig, mlp_recipe, short_recipe, vit_recipe
+from ..recipes import Pair, Part, Recipe, Subset, TrainingConfig, cifar_vit_recipe, mlp_recipe, short_recipe, vit_recipe
 from ..text_recipes import TextPair, TextRecipe, gpt_recipe, tuned
 
 Scale = Literal["quick", "usual", "full"]
@@ -19,6 +19,7 @@ ALPHAS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
 QUICK_ALPHAS = (0.0, 0.5, 1.0)
 QUICK_TESTED = 200
 QUICK_IMAGES = 400  # for training
+SPLIT: tuple[Part, Part] = ("even", "odd")
 
 
 def alphas(scale: Scale, *, coarse: bool = False) -> tuple[float, ...]:
@@ -69,6 +70,16 @@ def vit_pairs(scale: Scale) -> list[Pair]:
     if scale == "quick":
         return [Pair(*(_limited(vit_recipe(k, width=8, epochs=1), scale) for k in range(2)))]
     return [Pair(vit_recipe(2 * k), vit_recipe(2 * k + 1)) for k in range(3 if scale == "full" else 1)]
+
+
+def cifar_vit_pairs(scale: Scale) -> dict[str, Pair]:
+    """Small vision transformers on CIFAR-10: both on the same images, and by even and odd classes; not in the paper."""
+    epochs = 40 if scale == "full" else 2
+    same = [cifar_vit_recipe(k, epochs=epochs) for k in range(2)]
+    split = [cifar_vit_recipe(k, part=part, epochs=epochs) for k, part in enumerate(SPLIT)]
+    if scale == "quick":
+        same, split = ([replace(_small(r, scale), width=8) for r in both] for both in (same, split))
+    return {"all images": Pair(*same), "even and odd classes": Pair(*split)}
 
 
 def vgg_pairs(scale: Scale) -> list[Pair]:
