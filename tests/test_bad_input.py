@@ -70,6 +70,15 @@ def test_a_number_as_mix_is_the_share_of_the_first_of_two() -> None:
     refused(pf.OptionError, "mix=0.3 has one share for 3 models", [*pair(), a], X, mix=0.3)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"mix": 10**400}, {"mix": [10**400, 1]}, {"alpha": 10**400}, {"alpha": {"0": 10**400}}, {"budget": 10**400}],
+    ids=str,
+)
+def test_numbers_that_no_float_holds(options: dict[str, object]) -> None:
+    refused(pf.OptionError, "must be a", pair(), X, **options)
+
+
 @pytest.mark.parametrize("option", ["method", "features", "align", "norm", "convention"])
 def test_unknown_options(option: str) -> None:
     refused(pf.OptionError, f"{option}='nonsense' is not known: choose one of", pair(), X, **{option: "nonsense"})

@@ -18,5 +18,11 @@ def check_seed(seed: object, option: str = "seed") -> int:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number, of Python or of NumPy; True and False are none."""
-    return isinstance(value, Real) and not isinstance(value, bool)
+    """Whether a value is a real number, of Python or of NumPy; bools are none, nor is what no float holds."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True

@@ -108,7 +108,7 @@ def check_mix(mix: Sequence[Any] | float | None, models: int) -> tuple[float, ..
     assert not isinstance(mix, float)
     try:
         shares = tuple(float(w) for w in mix)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise OptionError(f"mix={mix!r} must be a list of numbers, one for each model") from None
     if len(shares) != models:
         raise OptionError(f"mix={list(shares)} has {len(shares)} shares for {models} models")
