@@ -16,7 +16,10 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from second_device import SecondDevice, WrongDeviceError
+from partialfusion.core.compute import computing_on
+from partialfusion.features import moments, union, weights
+from partialfusion.surgery.refit import normal_equations
+from second_device import FIRST, SECOND, SecondDevice, WrongDeviceError
 from zoo import ZOO, error
 
 pytestmark = pytest.mark.device
@@ -76,6 +79,55 @@ def test_a_marked_second_device(name: str, call: str) -> None:
     with SecondDevice(*models, x, *data):
         result = CALLS[call](models, x, data)
         pf.to_blocks(result, x)
+
+
+@pytest.mark.parametrize(("name", "call"), [*(("mlp", call) for call in CALLS), ("vgg-bn", "refit")])
+def test_heavy_parts_on_another_device(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models are on the first device; what is moved for the heavy parts is on the second, and comes back."""
+    models, x = sources(name)
+    data = batches(x)
+    expected = CALLS[call](models, x, data)
+    count = 0
+    with SecondDevice() as mode:
+        mode._mark([t for m in models for t in (*m.parameters(), *m.buffers())] + [x, *data], FIRST)
+
+        def to_second(tensor: Tensor) -> Tensor:
+            nonlocal count
+            count += 1
+            copied = tensor.clone()
+            mode._mark([copied], SECOND)
+            return copied
+
+        for module in (weights, moments, union, normal_equations):
+            monkeypatch.setattr(module, "moved", to_second)
+        found = CALLS[call](models, x, data)
+    assert torch.equal(found.model(x), expected.model(x))
+    assert (count > 0) == (call not in ("average", "ensemble"))
+
+
+def test_a_chosen_device_changes_nothing_but_the_place() -> None:
+    models, x = sources("mlp")
+    data = batches(x)
+    expected = pf.fuse(models, x, alpha=0.5, data=data, refit=True)
+    found = pf.fuse(models, x, alpha=0.5, data=data, refit=True, device="cpu")
+    assert torch.equal(found.model(x), expected.model(x))
+    assert torch.equal(pf.refit(expected, data, device=torch.device("cpu")).model(x), pf.refit(expected, data).model(x))
+    for device in ("nowhere", "meta"):
+        with pytest.raises(pf.OptionError, match=f"device='{device}' cannot be used here"):
+            pf.fuse(models, x, device=device)
+
+
+@pytest.mark.parametrize("call", ["fuse", "activations", "refit", "cluster", "interpolate"])
+def test_the_heavy_parts_on_a_real_device(call: str, device: torch.device) -> None:
+    if device.type == "cpu":
+        pytest.skip("compares another device with the CPU: pytest -m device --device cuda")
+    models, x = sources("vgg-bn")
+    data = batches(x)
+    expected = CALLS[call](models, x, data)
+    with computing_on(device):
+        found = CALLS[call](models, x, data)
+    assert {t.device.type for t in found.model.state_dict().values()} == {"cpu"}
+    assert error(found.model(x), expected.model(x)) < 1e-3
 
 
 def test_a_tensor_on_the_wrong_device_fails() -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from .blueprint import Blueprint
 from .core.alone import alone
 from .core.batches import Batches
+from .core.compute import Device, computing_on
 from .core.examples import inputs_and_batches
 from .core.inputs import Inputs, Output
 from .core.literals import Align, Alpha, Basis, Convention, Features, Keep, NormRule, PruningName, Refit, Site, Zeros
@@ -34,7 +35,13 @@ from .surgery import RIDGE, SurgeryResult, count
 
 @alone
 def trace(
-    model: nn.Module, example_inputs: Any, *, output: Output | None = None, check: bool = True, seed: int = 0
+    model: nn.Module,
+    example_inputs: Any,
+    *,
+    output: Output | None = None,
+    check: bool = True,
+    seed: int = 0,
+    progress: bool | ProgressCallback | None = None,
 ) -> Blueprint:
     """The blueprint of a model: its channel spaces and what writes, reads and scales them. Prints as a table.
 
@@ -45,8 +52,11 @@ def trace(
             one, else what looks like it, else all tensors; hidden states, caches and losses then do not count.
         check: verify on numbers that channels can be moved and spaces widened, and demote those that cannot.
         seed: random seed of the checks.
+        progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
+            elsewhere writes to the log (logging, level INFO).
     """
-    return traced(model, Inputs.of(example_inputs, output), check=check, seed=check_seed(seed))
+    with reporting(progress) as report:
+        return traced(model, Inputs.of(example_inputs, output), check=check, seed=check_seed(seed), progress=report)
 
 
 @alone
@@ -73,6 +83,7 @@ def fuse(
     check: bool = True,
     allow_shortfall: bool = False,
     seed: int = 0,
+    device: Device | None = None,
     progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
     """Fuse two or more trained networks of one architecture into one, anywhere between average and ensemble.
@@ -137,6 +148,8 @@ def fuse(
         allow_shortfall: accept a result that falls short of what was asked for, with a warning instead of an error: at
             alpha=1 one that is not the ensemble, or the plain average where no channels can be matched.
         seed: random seed of the checks, and of the search in generalised pruning.
+        device: where to compute the heavy parts (costs, products, least squares), such as "cuda"; the models and
+            the result stay where they are. Default: there, too.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
             elsewhere writes to the log (logging, level INFO).
     """
@@ -169,11 +182,10 @@ def fuse(
         related=isinstance(method, str) and method == "auto" and of_one_base(models),
     )
     scorer = None if evaluate is None else Scorer.of(evaluate, inputs.signature)
-    with reporting(progress) as report:
+    with reporting(progress) as report, computing_on(device):
         if blueprint is None:
-            report("tracing", 0.0)
             resizes = bound is not None or recipe.pruning is not None or recipe.alpha != 0
-            blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed, untie=resizes)
+            blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed, untie=resizes, progress=report)
         pipeline = Pipeline(models, inputs, blueprint, batches, report, check, allow_shortfall)
         reduced = pipeline.reduce(recipe, bound, exact=norm == "auto")
         return reduced.fusion if scorer is None else best_mix(pipeline, reduced, scorer)
@@ -199,6 +211,7 @@ def prune(
     check: bool = True,
     allow_shortfall: bool = False,
     seed: int = 0,
+    device: Device | None = None,
     progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
     """Compress one trained network: its channels may be isolated, deleted or linearly combined.
@@ -237,6 +250,8 @@ def prune(
         allow_shortfall: accept a result that falls short of what was asked for, with a warning instead of an error: at
             keep=1 one that is not the model, or the model itself where no space can change its width.
         seed: random seed of the search and the checks.
+        device: where to compute the heavy parts (costs, products, least squares), such as "cuda"; the models and
+            the result stay where they are. Default: there, too.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
             elsewhere writes to the log (logging, level INFO).
     """
@@ -260,10 +275,9 @@ def prune(
         has_data=batches is not None,
     )
     bound = None if budget is None else Budget.of(budget)
-    with reporting(progress) as report:
+    with reporting(progress) as report, computing_on(device):
         if blueprint is None:
-            report("tracing", 0.0)
-            blueprint = traced(model, inputs, check=check, seed=recipe.seed)
+            blueprint = traced(model, inputs, check=check, seed=recipe.seed, progress=report)
         pipeline = Pipeline([model], inputs, blueprint, batches, report, check, allow_shortfall)
         return pipeline.reduce(recipe, bound, exact=norm == "auto").fusion
 
@@ -275,6 +289,7 @@ def refit(
     *,
     ridge: float = RIDGE,
     zeros: Zeros = "auto",
+    device: Device | None = None,
     progress: bool | ProgressCallback | None = None,
 ) -> Fusion:
     """Fit the layers of a fused or pruned model to what its sources compute, without labels.
@@ -289,6 +304,8 @@ def refit(
         ridge: how strongly weights are held, relative to the mean square of what they read.
         zeros: fill the zero blocks ("free"), or keep them at zero ("kept"), as the block form and small files need.
             "auto" is what the options of the fusion say: free, unless its budget bounds the effective parameters.
+        device: where to compute the heavy parts (costs, products, least squares), such as "cuda"; the models and
+            the result stay where they are. Default: there, too.
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
             elsewhere writes to the log (logging, level INFO).
 
@@ -301,7 +318,7 @@ def refit(
         raise DataError("refit needs data: pass batches of inputs (labels are not used)")
     recipe = replace(result.recipe, refit=ridge_of(ridge), zeros=zeros_of(zeros, result.recipe.zeros))
     model = copy.deepcopy(result.model)
-    with reporting(progress) as report:
+    with reporting(progress) as report, computing_on(device):
         left = refit_result(result, model, batches, recipe, report)
     counted = count(SurgeryResult(model, result.plan), result.sources[-1])
     return replace(result, model=model, recipe=recipe, count=counted, unrefitted=left)

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.arrays import Ints
 from .compare import operations
-from .labels import FIXED, Labels
+from .labels import FIXED, Labels, Mark, scramble
 from .spaces import AxisBinding, Blueprint, Kind, Norm, NormBinding, Role, Space
 from .ties import tied_to_norms
 from .tracer import AxisLabels, Tracer
 
 
-@dataclass
-class Unit:
-    """A channel: its places on every axis that carries it, and the marks on it."""
+@dataclass(frozen=True, eq=False)
+class Members:
+    """The channels of a space, in the order in which the network first computes them.
 
-    places: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    marks: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    bundle: int | None = None
-    block: int = 0
-    history: int = 0
+    Attributes:
+        places: axis, by its number → (units × multiplicity) where they are on it.
+        marks: what was said of them.
+        bundle: the blocks that may be exchanged with those that they lie in; None where they lie in none.
+        blocks: (units,) the block of each.
+    """
+
+    places: dict[int, Ints]
+    marks: list[Mark]
+    bundle: int | None
+    blocks: Ints
 
 
 def collect(tracer: Tracer) -> Blueprint:
@@ -36,13 +43,8 @@ def collect(tracer: Tracer) -> Blueprint:
     tied = tied_to_norms(tracer.program, bound)
     shared = _mark_conflicts(tracer, bound, tied)
     normed = [AxisLabels(path, 0, "scales", labels, None) for path, labels in tracer.normed.items()]
-    units = _units(tracer, [*bound, *normed])
-    groups: dict[tuple[object, ...], list[Unit]] = defaultdict(list)
-    for unit in units:
-        places = tuple((b, len(p)) for b, p in unit.places.items())
-        signature = places, tuple(sorted(unit.marks.items())), unit.bundle, unit.history
-        groups[signature].append(unit)
-    spaces = [_space(tracer, [*bound, *normed], len(bound), members) for members in groups.values()]
+    axes = [*bound, *normed]
+    spaces = [_space(axes, len(bound), members) for members in _alike(tracer, axes)]
     shapes = {name: tuple(t.shape) for name, t in tracer.program.tensors.items()}
     norms = tuple(dict.fromkeys(_merge_norms(tracer.norms)))
     return Blueprint(
@@ -121,28 +123,63 @@ def _mark_conflicts(tracer: Tracer, bound: list[AxisLabels], tied: Mapping[str, 
     return frozenset(found)
 
 
-def _units(tracer: Tracer, bound: list[AxisLabels]) -> list[Unit]:
-    """The channels, in the order in which the network first computes them."""
-    units: dict[int, Unit] = defaultdict(Unit)
-    tracer.labels.glue_blocks()
-    unit_of = tracer.labels.units()
-    tensors = tracer.program.tensors
+def _alike(tracer: Tracer, bound: list[AxisLabels]) -> list[Members]:
+    """The channels, those together that are on the same axes as often, have the same marks, lie in blocks that may be
+    exchanged, and were handled by the same operations."""
+    labels = tracer.labels
+    labels.glue_blocks()
+    unit_of = labels.units()
+    count = len(unit_of)
+    on_axes, known = torch.zeros(count, dtype=torch.long), torch.zeros(count, dtype=torch.bool)
     for number, b in enumerate(bound):
-        one = b.parameter in tracer.scalars and tensors[b.parameter].numel() == 1
-        for position, root in enumerate(unit_of[b.labels].tolist()):
-            if root > FIXED:
-                units[root].places[number].append(0 if one else position)
-    history = tracer.labels.histories(unit_of).tolist()
-    for root, unit in units.items():
-        unit.history = history[root]
-    _put_into_blocks(tracer, units, unit_of)
+        roots = unit_of[b.labels]
+        on_axes.index_add_(0, roots, torch.full((len(roots),), scramble(number)))
+        known[roots] = True
+    known[: FIXED + 1] = False
+    bundle, block = _put_into_blocks(tracer, unit_of)
     _stiffen_members(tracer)
-    for number, (labels, counts, mark) in enumerate(tracer.labels.marks):
-        event = number if mark.kind == "permutable" else -1 - number
-        for root, count in zip(unit_of[labels].tolist(), counts.tolist(), strict=True):
-            if root in units:
-                units[root].marks[event] += count
-    return [units[root] for root in sorted(units)]
+    marked = torch.zeros(count, dtype=torch.long)
+    for number, (found, times, _) in enumerate(labels.marks):
+        marked.index_add_(0, unit_of[found], times * scramble(number))
+    units = torch.nonzero(known).flatten()
+    features = torch.stack([on_axes, marked, bundle, labels.histories(unit_of)], 1)[units]
+    group = np.full(count, -1)
+    group[units.numpy()] = _in_order_of_appearance(features.unique(dim=0, return_inverse=True)[1].numpy())
+    return _members(tracer, bound, unit_of.numpy(), units.numpy(), group, (bundle.numpy(), block.numpy()))
+
+
+def _in_order_of_appearance(classes: Ints) -> Ints:
+    """The same classes, numbered in the order in which they first occur."""
+    _, first, which = np.unique(classes, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[which]
+
+
+def _members(
+    tracer: Tracer, bound: list[AxisLabels], unit_of: Ints, units: Ints, group: Ints, blocks: tuple[Ints, Ints]
+) -> list[Members]:
+    """The channels of every group: `group` has the number of each unit's, −1 for what is none."""
+    sizes = np.bincount(group[units])
+    places: list[dict[int, Ints]] = [{} for _ in sizes]
+    for number, b in enumerate(bound):
+        one = b.parameter in tracer.scalars and tracer.program.tensors[b.parameter].numel() == 1
+        roots = unit_of[b.labels.numpy()]
+        order = np.argsort(roots, kind="stable")
+        order = order[roots[order] > FIXED]
+        here = group[roots[order]]
+        for g in np.unique(here):
+            index = order[here == g].reshape(sizes[g], -1)
+            places[g][number] = np.zeros_like(index) if one else index
+    marks: list[list[Mark]] = [[] for _ in sizes]
+    for found, _, mark in tracer.labels.marks:
+        for g in np.unique(group[unit_of[found.numpy()]]):
+            if g >= 0:
+                marks[g].append(mark)
+    members = [units[part] for part in np.split(np.argsort(group[units], kind="stable"), np.cumsum(sizes)[:-1])]
+    bundles = [int(blocks[0][own[0]]) for own in members]
+    return [
+        Members(where, said, None if bundle < 0 else bundle, blocks[1][own])
+        for where, said, bundle, own in zip(places, marks, bundles, members, strict=True)
+    ]
 
 
 def _stiffen_members(tracer: Tracer) -> None:
@@ -156,8 +193,9 @@ def _stiffen_members(tracer: Tracer) -> None:
             labels.mark(members, mark)
 
 
-def _put_into_blocks(tracer: Tracer, units: dict[int, Unit], unit_of: Tensor) -> None:
-    """Assign every unit its block, and find which blocks may be exchanged: those that one operation found."""
+def _put_into_blocks(tracer: Tracer, unit_of: Tensor) -> tuple[Tensor, Tensor]:
+    """(labels,) for every unit, which blocks may be exchanged with its own, those that one operation found, and its
+    block; −1 and 0 for what lies in none."""
     labels = tracer.labels
     parent = labels.parents()
     alike = Labels()
@@ -167,44 +205,40 @@ def _put_into_blocks(tracer: Tracer, units: dict[int, Unit], unit_of: Tensor) ->
         alike.unite(heads, heads[:1].expand_as(heads))
         if len(heads.unique()) < len(rows):
             tracer.rigid(rows, "lies in blocks that overlap")
-    for child in torch.nonzero(parent).flatten().tolist():
-        block = int(parent[child])
-        for root in (int(unit_of[child]), int(unit_of[block])):
-            if root in units:
-                units[root].bundle, units[root].block = int(alike.root[block]), int(unit_of[block])
+    bundle, block = np.full(len(labels.root), -1), np.zeros(len(labels.root), np.int64)
+    child = torch.nonzero(parent).flatten()
+    above = parent[child]
+    placed = torch.stack([unit_of[child], unit_of[above]], 1).reshape(-1).numpy()
+    bundle[placed] = alike.root[above].repeat_interleave(2).numpy()
+    block[placed] = unit_of[above].repeat_interleave(2).numpy()
+    return torch.from_numpy(bundle), torch.from_numpy(block)
 
 
-def _space(tracer: Tracer, bound: list[AxisLabels], parameters: int, members: list[Unit]) -> Space:
-    """A space of units that are alike; of the axes `bound`, the first `parameters` are those of parameters, the others
-    those of norms."""
-    first = next(iter(members[0].places))
-    members = sorted(members, key=lambda u: u.places[first])
-    begins = {u.block: k for k, u in reversed(list(enumerate(members)))}
-    members = sorted(members, key=lambda u: begins[u.block])  # channels of a block stand side by side
+def _space(bound: list[AxisLabels], parameters: int, members: Members) -> Space:
+    """A space of channels that are alike; of the axes `bound`, the first `parameters` are those of parameters, the
+    others those of norms."""
+    order = np.argsort(next(iter(members.places.values()))[:, 0], kind="stable")
+    order = order[np.argsort(_in_order_of_appearance(members.blocks[order]), kind="stable")]  # blocks side by side
     bindings, norms = [], []
-    for number in members[0].places:
-        b = bound[number]
-        index = np.array([u.places[number] for u in members], np.int64)
+    for number, places in members.places.items():
+        b, index = bound[number], places[order]
         if number < parameters:
             bindings.append(AxisBinding(b.parameter, b.axis, b.role, index, b.dim))
         else:
             norms.append(NormBinding(b.parameter, index))
     kinds: dict[str, list[str]] = defaultdict(list)
-    for event in members[0].marks:
-        mark = tracer.labels.marks[event if event >= 0 else -1 - event][2]
+    for mark in members.marks:
         kinds[mark.kind].append(mark.reason)
     kind: Kind = "rigid" if kinds["rigid"] else "permutable" if kinds["permutable"] else "elastic"
     reasons = tuple(dict.fromkeys(kinds["rigid"] or kinds["permutable"]))
-    space = Space("", len(members), kind, reasons, tuple(bindings), norms=tuple(norms))
-    if members[0].bundle is None:
+    space = Space("", len(order), kind, reasons, tuple(bindings), norms=tuple(norms))
+    if members.bundle is None:
         return space
-    blocks = np.unique([begins[u.block] for u in members], return_inverse=True)[1]
+    blocks = _in_order_of_appearance(members.blocks[order])
     sizes = np.bincount(blocks)
     if sizes.min() != sizes.max():
         kind, reasons = "rigid", ("lies in blocks of different sizes",)
-    return replace(
-        space, kind=kind, reasons=reasons, blocks=blocks, bundle=str(members[0].bundle), step=int(sizes.min())
-    )
+    return replace(space, kind=kind, reasons=reasons, blocks=blocks, bundle=str(members.bundle), step=int(sizes.min()))
 
 
 def _named(spaces: list[Space]) -> tuple[Space, ...]:

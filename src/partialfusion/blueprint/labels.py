@@ -101,7 +101,7 @@ class Labels:
     def touch(self, labels: Tensor) -> None:
         """Record that one operation handles these channels: those handled by other operations are not like them."""
         found, counts = compact(labels).unique(return_counts=True)
-        self.touches.append((found, counts * _scramble(len(self.touches))))
+        self.touches.append((found, counts * scramble(len(self.touches))))
 
     def histories(self, units: Tensor) -> Tensor:
         """(labels,) a number for every unit that identifies which operations handled it, and how often."""
@@ -146,7 +146,7 @@ class Labels:
             self.marks.append((roots[real], counts[real], mark))
 
 
-def _scramble(number: int) -> int:
+def scramble(number: int) -> int:
     """A large odd number for a small one, so that sums of different sets differ (modulo 2⁶⁴)."""
     mixed = ((number + 1) * 0x9E3779B97F4A7C15) & (2**64 - 1)
     mixed = ((mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)

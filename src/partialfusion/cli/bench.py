@@ -58,6 +58,7 @@ def bench(
     convention: opt.Convention = "value",
     check: opt.Check = True,
     allow_shortfall: opt.AllowShortfall = False,
+    device: opt.Device = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure, in seconds.")] = 10.0,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of PyTorch threads. Default: PyTorch's choice.")

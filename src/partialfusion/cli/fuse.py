@@ -52,6 +52,7 @@ def fuse(
     check: opt.Check = True,
     allow_shortfall: opt.AllowShortfall = False,
     dtype: opt.Dtype = None,
+    device: opt.Device = None,
     seed: opt.Seed = 0,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,

@@ -74,7 +74,7 @@ def fuse_options(given: Mapping[str, Any]) -> dict[str, Any]:
         "mix": parse_mix(given["mix"], given["evaluate"]),
         "refit": parse_refit(given["refit"], given["ridge"]),
         "output": parse_output(given["output"]),
-        **{name: given[name] for name in (*same, "check", "allow_shortfall")},
+        **{name: given[name] for name in (*same, "check", "allow_shortfall", "device")},
     }
 
 

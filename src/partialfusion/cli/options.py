@@ -185,6 +185,13 @@ Dtype = Annotated[
     str | None,
     typer.Option(metavar="TYPE", help="Store parameters as float16, bfloat16 or float32. Default: as they are."),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Where to compute the heavy parts, such as cuda or cuda:1. Models and result stay on the CPU.",
+    ),
+]
 Check = Annotated[bool, typer.Option(help="Verify numerically that channels can be moved and spaces widened.")]
 AllowShortfall = Annotated[
     bool,

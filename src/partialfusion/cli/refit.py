@@ -41,6 +41,7 @@ def refit(
     zeros: opt.Zeros = "auto",
     check: opt.Check = True,
     dtype: opt.Dtype = None,
+    device: opt.Device = None,
     seed: opt.Seed = 0,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
@@ -66,7 +67,12 @@ def refit(
         examples_of = tensors if tensors is not None else first_samples(batches[0], models[-1])
         result = restore(fused, models, examples_of, output=parse_output(output), check=check)
         result = api.refit(
-            result, batches, ridge=RIDGE if ridge is None else ridge, zeros=cast(Zeros, zeros), progress=report
+            result,
+            batches,
+            ridge=RIDGE if ridge is None else ridge,
+            zeros=cast(Zeros, zeros),
+            device=device,
+            progress=report,
         )
         report("writing", 1.0)
         save_fusion(result, out, dtype=narrow)

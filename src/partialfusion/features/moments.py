@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..core.compute import moved
+
 FEW = 32  # rows of a product below which it is computed in double precision
 
 
@@ -32,6 +34,7 @@ class Moments:
 
     def add(self, activations: Sequence[Tensor]) -> None:
         """Count a batch: per model, (channels × slots × samples). The tensors are overwritten."""
+        activations = [moved(x) for x in activations]
         if not self.count:
             self._start(activations)
         self.count += activations[0].shape[2]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..blueprint import Role
 from ..blueprint.spaces import owner
 from ..core.arrays import Floats, Ints
+from ..core.compute import moved
 from ..kernels import Choice, Interpolation, KernelPair, ReadMap, Shift
 from ..solvers import Selection, assignment, nearest_kept, read_map, select, select_blocks, swap
 from .activations import Place, finite
@@ -163,8 +164,9 @@ class UnionFeatures:
         source = self.sources[m]
         binding = source.blueprint[space].bindings[number]
         if placed and len(self.sources) > 1:
-            return slices(source.mapped(binding.parameter, self.frames[m], keep=binding.axis), binding).double()
-        return slices(source.number(binding.parameter), binding).double()
+            mapped = source.mapped(binding.parameter, self.frames[m], keep=binding.axis)
+            return moved(slices(mapped, binding)).double()
+        return moved(slices(source.number(binding.parameter), binding)).double()
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,15 @@ from torch import Tensor
 from ..blueprint import AxisBinding
 from ..blueprint.spaces import owner
 from ..core.arrays import Floats
+from ..core.compute import moved
 from ..core.literals import Convention
 from ..kernels import Coupling, KernelPair
 from ..kernels.pair import common_frame
 from .traced import TracedModel
 
 Couplings = Mapping[str, Coupling]
+
+KEPT = 2**28  # bytes of one space's costs, at most, that are kept for the next sweep
 
 
 class WeightCosts:
@@ -109,13 +112,22 @@ class WeightCosts:
         state = [couplings[s] for s in self.others(b)]
         key = (space, b.parameter, b.axis, b.role)
         cached = self._cache.get(key)
-        if cached is None or any(x is not y for x, y in zip(cached[0], state, strict=True)):
-            ours, theirs = self._kernels(b.parameter, couplings, keep=b.axis)
-            x = slices(self.ours.mapped(a.parameter, ours, keep=a.axis), a)
-            y = slices(self.theirs.mapped(b.parameter, theirs, keep=b.axis), b)
-            cached = state, _squared_distances(x, y).cpu().numpy()
-            self._cache[key] = cached
-        return self.weights[b.parameter] * cached[1]
+        if cached is not None and all(x is y for x, y in zip(cached[0], state, strict=True)):
+            return self.weights[b.parameter] * cached[1]
+        ours, theirs = self._kernels(b.parameter, couplings, keep=b.axis)
+        x = slices(self.ours.mapped(a.parameter, ours, keep=a.axis), a)
+        y = slices(self.theirs.mapped(b.parameter, theirs, keep=b.axis), b)
+        found = _squared_distances(moved(x), moved(y)).cpu().numpy()
+        if self._is_kept(space, found.nbytes):
+            self._cache[key] = state, found
+        return self.weights[b.parameter] * found
+
+    def _is_kept(self, space: str, size: int) -> bool:
+        """Whether costs of a space are worth keeping: some may stay as they are while others change, as its axes have
+        different neighbours, and there is room for all of its axes."""
+        axes = self.bindings(space)
+        alone = len({tuple(self.others(b)) for _, b in axes}) == 1
+        return not alone and len(axes) * size <= KEPT
 
     def _kernels(
         self, name: str, couplings: Couplings, keep: int | None = None
@@ -154,9 +166,11 @@ def describing_parameters(source: TracedModel, *, vectors: bool) -> list[str]:
 
 def slices(tensor: Tensor, binding: AxisBinding) -> Tensor:
     """(units × features): what stands at the places of every unit."""
-    index = torch.from_numpy(binding.index).to(tensor.device)
-    moved = tensor.movedim(binding.axis, 0)
-    return moved[index.reshape(-1)].reshape(index.shape[0], -1)
+    rows, index = tensor.movedim(binding.axis, 0), binding.index
+    flat = index.reshape(-1)
+    if not np.array_equal(flat, np.arange(len(rows))):
+        rows = rows[torch.from_numpy(flat).to(tensor.device)]
+    return rows.reshape(index.shape[0], -1)
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> Tensor:

@@ -227,6 +227,7 @@ class Pipeline:
         key = _matching_options(recipe)
         if key not in self._aligners:
             self._aligners[key] = Aligner(self.sources, recipe)
+        self._aligners[key].progress = self.progress
         return self._aligners[key]
 
     def _pruner(self, recipe: Recipe) -> UnionPruner | None:

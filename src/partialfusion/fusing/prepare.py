@@ -8,11 +8,20 @@ from ..blueprint import Blueprint, trace_labels
 from ..core.inputs import Inputs
 from ..core.modules import canonical_names, named_tensors
 from ..core.plain import holding, plain
+from ..core.progress import ProgressCallback, silent
 from ..surgery import verify
 from .validation import check_tensors
 
 
-def traced(model: nn.Module, inputs: Inputs, *, check: bool, seed: int, untie: bool = True) -> Blueprint:
+def traced(
+    model: nn.Module,
+    inputs: Inputs,
+    *,
+    check: bool,
+    seed: int,
+    untie: bool = True,
+    progress: ProgressCallback = silent,
+) -> Blueprint:
     """The blueprint of a model, verified on numbers unless `check` is False.
 
     Args:
@@ -21,7 +30,9 @@ def traced(model: nn.Module, inputs: Inputs, *, check: bool, seed: int, untie: b
         check: verify it on numbers.
         seed: random seed of the check.
         untie: take weights apart that modules share, where their spaces could not change width otherwise.
+        progress: called with what is being done and the fraction that is done.
     """
+    progress("tracing", 0.0)
     check_tensors(model, "the model")
     model = plain(model)
     blueprint = trace_labels(model, inputs)
@@ -30,7 +41,7 @@ def traced(model: nn.Module, inputs: Inputs, *, check: bool, seed: int, untie: b
     if untie and apart:
         model = holding(model, {*blueprint.shapes, *apart})
         blueprint = trace_labels(model, inputs)
-    return verify(model, inputs, blueprint, seed) if check else blueprint
+    return verify(model, inputs, blueprint, seed, progress) if check else blueprint
 
 
 def changes_of(given: nn.Module, held: nn.Module) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -29,7 +30,16 @@ class AxisMap:
     copy: bool
     dense: tuple[tuple[Floats, Ints, Ints], ...] = ()
 
+    @cached_property
+    def nothing(self) -> bool:
+        """Whether every position stays where it is."""
+        kept = self.gather and self.weight is None
+        return kept and bool(np.array_equal(self.source, np.arange(self.length)))
+
     def __call__(self, tensor: Tensor, axis: int) -> Tensor:
+        """The tensor with its axis mapped; the tensor itself where nothing changes, so never to be written into."""
+        if self.nothing and tensor.shape[axis] == self.length:
+            return tensor
         device = tensor.device
         taken = tensor.index_select(axis, torch.from_numpy(self.source).to(device))
         if self.weight is not None:

@@ -90,7 +90,7 @@ def rotatable(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], inpu
     """
     model, blueprint = models[-1], blueprints[-1]
     free = [s for s in blueprint if s.kind != "rigid" and s.width > max(1, s.heads) and _even(s)]
-    original, wide = precise(disturbed(model, blueprint.constants, seed), inputs)
+    original, wide = precise(disturbed(model, blueprint.constants, seed), inputs, torch.float64)
     references = _references(original, wide, seed)
     generator = torch.Generator().manual_seed(seed)
 

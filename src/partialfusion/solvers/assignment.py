@@ -44,11 +44,14 @@ def assignment(cost: Floats, prices: Prices | None = None) -> Matching:
         return _pairs(np.empty(0, np.int64))
     from ._full_assignment import full_matching  # loads Numba
 
-    prices = Prices() if prices is None else prices
-    known = prices.values is not None and cost.shape == (len(prices.values),) * 2
-    if not known:
-        prices.values = np.empty(cost.shape[1])
-    return _pairs(full_matching(_small(cost), prices.values, known))
+    values = None if prices is None else prices.values
+    known = values is not None and cost.shape == (len(values),) * 2
+    if values is None or not known:
+        values = np.empty(cost.shape[1])
+    found = full_matching(_small(cost), values, known)
+    if prices is not None:
+        prices.values = values
+    return _pairs(found)
 
 
 def block_assignments(cost: Floats, ours: Ints, theirs: Ints) -> tuple[Ints, Floats]:

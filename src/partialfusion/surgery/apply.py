@@ -217,11 +217,11 @@ def _parameter(name: str, sources: Sequence[TracedModel], plan: AppliedPlan, sha
         kernels = {space: reduction.pairs[m] for space, reduction in plan.items()}
         if name in source.blueprint.scalars and shape == tuple(source.tensors[name].shape):
             term = source.number(name) * plan.mix[m]  # one number for all channels, as in the source
-            total = term if total is None else total.add_(term.to(total.device))
+            total = term if total is None else total + term.to(total.device)
             continue
         shift = _shift(name, source, kernels)
         term = source.mapped(name, kernels, layout=plan.layout, shape=shape, share=plan.mix[m], shift=shift)
-        total = term if total is None else total.add_(term.to(total.device))
+        total = term if total is None else total + term.to(total.device)
     assert total is not None
     return total.view(shape)
 

@@ -159,7 +159,7 @@ def mixed_variance(plan: Plan, space: Space, stds: Sequence[Tensor], rows: Seque
 def _cosines(rows: Tensor, e: Tensor, f: Tensor) -> Tensor:
     """ρ of entry pairs from unit vectors, a channel with itself exactly one."""
     step = max(1, CHUNK // rows.shape[1])
-    parts = [
-        (rows[e[i : i + step]] * rows[f[i : i + step]]).sum(1, dtype=torch.float64) for i in range(0, len(e), step)
-    ]
-    return torch.cat(parts).clamp_(-1.0, 1.0).masked_fill_(e == f, 1.0)
+    found = torch.ones(len(e), dtype=torch.float64, device=rows.device)
+    for part in torch.nonzero(e != f).flatten().split(step):
+        found[part] = (rows[e[part]] * rows[f[part]]).sum(1, dtype=torch.float64).clamp_(-1.0, 1.0)
+    return found

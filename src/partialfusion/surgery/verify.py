@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..blueprint import Blueprint, Kind
 from ..core.inputs import Inputs, run
 from ..core.modules import named_tensors
+from ..core.progress import ProgressCallback, silent
 from ..errors import TraceError
 from ..kernels import Plan
 from .apply import apply
@@ -30,16 +31,44 @@ NOISE = 0.1
 # other number.
 NOISE_FACTOR, MOST_NOISE = 30.0, 1e-3
 REORDERINGS = 2
+SHARES = 0.4, 0.6  # of the time of tracing that has passed before channels are reordered, and before spaces are widened
+LARGE = 2**25  # numbers of a model that is checked in single precision first
+PERIOD = 1_000_003  # random numbers of one tensor, at most; a prime
 
 
-def verify(model: nn.Module, inputs: Inputs, blueprint: Blueprint, seed: int = 0) -> Blueprint:
+def verify(
+    model: nn.Module, inputs: Inputs, blueprint: Blueprint, seed: int = 0, progress: ProgressCallback = silent
+) -> Blueprint:
     """The blueprint with every space that fails a check demoted, and the reason named.
 
     Two checks, on a copy of the model with disturbed weights (zero-initialised branches would hide errors):
     reordering the channels of every space that is not rigid, and widening every elastic space by copies of some of
     its channels, must leave the outputs as they were. On the meta device there are no numbers: there the second check
     asks only that the widened model runs and traces to the same spaces.
+
+    Rounding in a deep network must not be taken for an error, so both run in double precision. For a large model that
+    takes much time and memory: it is checked in single precision first, and in double where that finds anything.
     """
+    if _size(model) > LARGE:
+        found, differed = _verified(model, inputs, blueprint, seed, torch.float32, progress)
+        if not differed:
+            return found
+    return _verified(model, inputs, blueprint, seed, torch.float64, progress)[0]
+
+
+def _size(model: nn.Module) -> int:
+    return sum(t.numel() for t in named_tensors(model).values() if not t.is_meta)
+
+
+def _verified(
+    model: nn.Module,
+    inputs: Inputs,
+    blueprint: Blueprint,
+    seed: int,
+    precision: torch.dtype,
+    progress: ProgressCallback,
+) -> tuple[Blueprint, bool]:
+    """The blueprint after the checks in one precision, and whether outputs ever differed."""
     rng = np.random.default_rng(seed)
     on_meta = any(t.is_meta for t in named_tensors(model).values())
     if not on_meta and any(bool(t.isnan().any()) for t in run(model, inputs)):
@@ -47,23 +76,32 @@ def verify(model: nn.Module, inputs: Inputs, blueprint: Blueprint, seed: int = 0
             f"{type(model).__name__} returns NaN for the example inputs of shapes {inputs.shapes}, which show nothing "
             "then: pass inputs like those that it was trained on"
         )
-    subject, inputs = (model, inputs) if on_meta else precise(disturbed(model, blueprint.constants, seed), inputs)
+    progress("checking", SHARES[0])
+    subject = model if on_meta else disturbed(model, blueprint.constants, seed)
+    subject, inputs = (model, inputs) if on_meta else precise(subject, inputs, precision)
     references = [] if on_meta else _references(subject, inputs, seed)
     noise = 0.0 if on_meta else _rounding_noise(subject, references[0])
 
+    differed = [False]
+
     def same(result: nn.Module) -> bool:
-        return all(close(run(result, x), expected, noise=noise) for x, expected in references)
+        found = all(close(run(result, x), expected, noise=noise) for x, expected in references)
+        differed[0] |= not found
+        return found
 
     def moves(spaces: Sequence[str]) -> bool:
+        progress("reordering channels", SHARES[0])
         plans = (reordered(blueprint, spaces, rng) for _ in range(REORDERINGS))
         return all(same(apply([subject], [blueprint], plan, inputs).model) for plan in plans)
 
     if references:
         free = [s.name for s in blueprint if s.kind != "rigid"]
         blueprint = _demote(blueprint, bisect_failures(free, moves), "rigid", "reordering it changes the output")
+    progress("widening spaces", SHARES[1])
     blueprint = check_widths(subject, blueprint, inputs, same, rng)
     done = "channels reordered and widened, outputs unchanged"
-    return replace(blueprint, checked="widened model traces the same (meta device: no numbers)" if on_meta else done)
+    how = "widened model traces the same (meta device: no numbers)" if on_meta else done
+    return replace(blueprint, checked=how), differed[0]
 
 
 def _rounding_noise(model: nn.Module, reference: Reference) -> float:
@@ -74,29 +112,26 @@ def _rounding_noise(model: nn.Module, reference: Reference) -> float:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in twin.parameters():
-            drawn = torch.rand(parameter.shape, generator=generator, dtype=torch.float64).to(parameter.device)
+            drawn = _drawn(torch.rand, parameter, generator)
             parameter.mul_((1 + torch.finfo(torch.float32).eps * (drawn - 0.5)).to(parameter.dtype))
     return max((deviation(a, b) for a, b in zip(run(twin, inputs), expected, strict=True)), default=0.0)
 
 
-def precise(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs]:
-    """The model and its inputs in double precision, so that rounding in a deep network is not taken for an error.
+def precise(model: nn.Module, inputs: Inputs, precision: torch.dtype) -> tuple[nn.Module, Inputs]:
+    """The model and its inputs in another precision; code that insists on its own type runs as it is."""
 
-    Code that insists on another type runs as it is.
-    """
+    def cast(value: Any) -> Any:
+        return value.to(precision) if isinstance(value, Tensor) and value.is_floating_point() else value
 
-    def doubled(value: Any) -> Any:
-        return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    precise = copy.deepcopy(model).double()
-    wide = inputs.map(doubled)
+    if all(t.dtype == precision for t in named_tensors(model).values() if t.is_floating_point()):
+        return model, inputs.map(cast)
+    precise = copy.deepcopy(model).to(precision)
+    wide = inputs.map(cast)
     try:
         outputs = run(precise, wide)
     except (RuntimeError, TypeError, ValueError):
         return model, inputs
-    return (
-        (precise, wide) if all(t.dtype == torch.float64 for t in outputs if t.is_floating_point()) else (model, inputs)
-    )
+    return (precise, wide) if all(t.dtype == precision for t in outputs if t.is_floating_point()) else (model, inputs)
 
 
 Reference = tuple[Inputs, list[Tensor]]  # inputs and results
@@ -109,9 +144,12 @@ def _references(model: nn.Module, inputs: Inputs, seed: int) -> list[Reference]:
     """
     generator = torch.Generator("cpu").manual_seed(seed)
 
+    numbers = []
+
     def drawn(value: Any) -> Any:
         if not (isinstance(value, Tensor) and value.is_floating_point()):
             return value
+        numbers.append(value)
         return torch.randn(value.shape, generator=generator, device="cpu").to(value)
 
     found = [(inputs, run(model, inputs))]
@@ -122,6 +160,8 @@ def _references(model: nn.Module, inputs: Inputs, seed: int) -> list[Reference]:
         )
     for _ in range(2):
         other = inputs.map(drawn)
+        if not numbers:
+            break
         outputs = run(model, other)
         if all(bool(torch.isfinite(t).all()) for t in outputs):
             found.append((other, outputs))
@@ -161,13 +201,27 @@ def disturbed(model: nn.Module, constants: frozenset[str], seed: int) -> nn.Modu
         for name, target in named_tensors(twin).items():
             if not target.is_floating_point() or name in constants:
                 continue
-            source = tensors[name].detach().double()
+            source = tensors[name].detach()
+            source = source if source.numel() > PERIOD and source.dtype == torch.float32 else source.double()
             scale = source.square().mean().sqrt() if source.numel() else torch.tensor(0.0)
-            noise = torch.randn(source.shape, generator=generator, dtype=torch.float64, device="cpu").to(source.device)
-            value = source + NOISE * (scale if float(scale) > 0 else 1.0) * noise
+            value = source + _drawn(torch.randn, source, generator).mul_(NOISE * (float(scale) or 1.0))
             positive = isinstance(tensors[name], nn.Parameter) is False and bool((source >= 0).all())
             target.copy_(value.abs() if positive else value)
     return twin
+
+
+def _drawn(draw: Callable[..., Tensor], like: Tensor, generator: torch.Generator) -> Tensor:
+    """Random numbers of the shape of a tensor and on its device, in at least single precision.
+
+    Those of a large tensor repeat after a prime number of entries: rows and columns differ all the same.
+    """
+    precision = torch.promote_types(like.dtype, torch.float32)
+    if like.numel() <= PERIOD:
+        found = draw(like.shape, generator=generator, dtype=torch.float64, device="cpu")
+        return found.to(like.device, precision)
+    found = draw((PERIOD,), generator=generator, dtype=precision, device="cpu").to(like.device)
+    times = -(-like.numel() // PERIOD)
+    return found.repeat(times)[: like.numel()].view(like.shape)
 
 
 def reordered(blueprint: Blueprint, spaces: Sequence[str], rng: np.random.Generator) -> Plan:

@@ -41,7 +41,7 @@ FUSE_ONLY, PRUNE_ONLY = (
 MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
 OPTIONS = (
     *("alpha", "keep", "mix", "method", "features", "site", "similarity", "align", "norm", "refit", "zeros"),
-    *("convention", "check", "allow_shortfall"),
+    *("convention", "check", "allow_shortfall", "device"),
 )
 
 
@@ -75,6 +75,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "zeros": choice(*get_args(Zeros)),
         "check": flag,
         "allow_shortfall": flag,
+        "device": text,
         "seed": whole(0),
         "output": text,
         "dtype": choice(*(str(dtype).removeprefix("torch.") for dtype in NARROW)),

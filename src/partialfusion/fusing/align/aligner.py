@@ -9,12 +9,13 @@ from functools import cached_property
 import numpy as np
 
 from ...core.arrays import Floats, Ints
+from ...core.progress import ProgressCallback, silent
 from ...features import Need, TracedModel, WeightCosts
 from ...kernels import Coupling, PlanTemplate
 from ...solvers import couple, fused_count
 from ..options import Recipe
 from ..sources import Sources
-from .alignment import Alignment, Problem
+from .alignment import Alignment, CostsAt, Problem, Report, unheard
 from .fixed_point import fixed_point, refine
 from .greedy import greedy
 from .separate import FixedCosts, separate
@@ -32,6 +33,7 @@ class Aligner:
         self.sources, self.recipe = sources, recipe
         self.free = sources.names("elastic", "permutable")
         self._aligned: dict[tuple[float, ...], list[Alignment]] = {}
+        self.progress: ProgressCallback = silent
 
     def align(self, alphas: Mapping[str, float]) -> list[Alignment]:
         """One alignment for each model but the last; elastic space → isolated fraction."""
@@ -40,8 +42,13 @@ class Aligner:
             return [Alignment(_in_order(widths)) for widths in self._widths]
         key = tuple(free.values())
         if key not in self._aligned:
-            self._aligned[key] = [pair.align(free) for pair in self._pairs]
+            reports = [self._report(k) for k in range(len(self._pairs))]
+            self._aligned[key] = [pair.align(free, report) for pair, report in zip(self._pairs, reports, strict=True)]
         return self._aligned[key]
+
+    def _report(self, k: int) -> Report:
+        """Progress of the alignment of one of the models with the last."""
+        return lambda done: self.progress("matching channels", (k + done) / len(self._pairs))
 
     def template(self, alphas: Mapping[str, float]) -> PlanTemplate:
         """What is coupled with what; elastic space → isolated fraction."""
@@ -61,9 +68,12 @@ class Aligner:
             all(a.converged for a in alignments),
         )
 
-    def full_costs(self, spaces: Sequence[str]) -> list[dict[str, Floats]]:
-        """For each model but the last: space → (n × m) cost of fusing its channels, when everything else is fused."""
-        return [pair.full_costs(self.free, spaces) for pair in self._pairs]
+    def full_costs(self, spaces: Sequence[str]) -> list[Mapping[str, Floats]]:
+        """For each model but the last: space → (n × m) cost of fusing its channels, when everything else is fused.
+
+        Most are computed when they are asked for: all of them together may need more memory than the models.
+        """
+        return [pair.full_costs(self.free, spaces, self._report(k)) for k, pair in enumerate(self._pairs)]
 
     def costs(self, template: PlanTemplate) -> list[dict[str, Floats]]:
         """For each model but the last: space → (n × m) cost of fusing its channels, the other spaces as coupled."""
@@ -136,22 +146,24 @@ class PairAligner:
     alphas: tuple[float, ...] = ()
     paired: Mapping[str, Floats] = field(default_factory=dict)
 
-    def align(self, free: Mapping[str, float]) -> Alignment:
+    def align(self, free: Mapping[str, float], report: Report = unheard) -> Alignment:
         """Align the free spaces, space → isolated fraction."""
         if self.recipe.features == "activations":
-            return self._by_activations(free)
+            return self._by_activations(free, report)
         problem = self._problem(free)
         if self.recipe.align == "greedy":
-            return greedy(problem)
-        full, costs = self._full(tuple(free))
-        return refine(problem, full, costs) if problem.is_partial() else full
+            return greedy(problem, report=report)
+        if not problem.is_partial():
+            return self._full(tuple(free), report)[0]
+        full, costs = self._full(tuple(free), lambda done: report(0.5 * done))
+        return refine(problem, full, costs, report=lambda done: report(0.5 + 0.5 * done))
 
-    def full_costs(self, free: Sequence[str], spaces: Sequence[str]) -> dict[str, Floats]:
+    def full_costs(self, free: Sequence[str], spaces: Sequence[str], report: Report = unheard) -> Mapping[str, Floats]:
         """Cost matrices of some spaces at the alignment of all free ones with nothing isolated."""
         if self.recipe.features == "activations" and all(s in self.measured for s in spaces):
             return {s: self.measured[s] for s in spaces}
         if self.recipe.features != "activations" and self.recipe.align != "greedy":
-            return {s: self._full(tuple(free))[1].costs[s] for s in spaces}
+            return self._full(tuple(free), report)[1].costs
         nothing = dict.fromkeys(free, 0.0)
         return {s: cost for s, cost in self.costs_at(self.align(nothing).couplings, free).items() if s in spaces}
 
@@ -166,13 +178,12 @@ class PairAligner:
             return {s: problem.cost(s, matched) for s in free}
         return {s: self.measured[s] if s in self.measured else problem.cost(s, matched) for s in free}
 
-    def _full(self, free: tuple[str, ...]) -> tuple[Alignment, FixedCosts]:
+    def _full(self, free: tuple[str, ...], report: Report) -> tuple[Alignment, FixedCosts]:
         """The alignment with nothing isolated, which every other one starts from, and what each space costs there."""
         if free not in self._known:
             problem = self._problem(dict.fromkeys(free, 0.0))
-            found = fixed_point(problem)
-            costs = {s: problem.cost(s, found.couplings) for s in free}
-            self._known[free] = found, FixedCosts(costs, self.alphas, problem.split)
+            found = fixed_point(problem, report=report)
+            self._known[free] = found, FixedCosts(CostsAt(problem, found.couplings), self.alphas, problem.split)
         return self._known[free]
 
     @cached_property
@@ -183,14 +194,14 @@ class PairAligner:
     def _by_measure(self) -> FixedCosts:
         return FixedCosts(self.measured, self.alphas, self.recipe.convention == "mass")
 
-    def _by_activations(self, free: Mapping[str, float]) -> Alignment:
+    def _by_activations(self, free: Mapping[str, float], report: Report) -> Alignment:
         """Spaces whose activations are not seen are aligned by their weights, given the others."""
         found = separate(self._outline(free), self._by_measure)
         unseen = {s: a for s, a in free.items() if s not in found.costs}
         if not unseen:
             return found
         rest = replace(self._problem(free), alphas=unseen, fixed_costs={})
-        aligned = fixed_point(rest, known=found.couplings)
+        aligned = fixed_point(rest, known=found.couplings, report=report)
         return replace(aligned, costs={**found.costs, **aligned.costs})
 
     def _outline(self, alphas: Mapping[str, float]) -> Problem:

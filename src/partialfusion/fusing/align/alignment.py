@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,13 @@ from ...core.arrays import Floats, Ints
 from ...features import WeightCosts
 from ...features.weights import Couplings
 from ...kernels import Coupling
-from ...solvers import couple, couple_blocks
+from ...solvers import Prices, couple, couple_blocks
+
+Report = Callable[[float], None]  # the fraction of the work that is done
+
+
+def unheard(done: float) -> None:
+    """A report to nobody."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class Problem:
         blocks: space → the block of each channel of both models, for spaces that stand in blocks.
         bundles: sets of spaces whose blocks go together.
         paired: space of which it is known what corresponds → (n × m) cost, the only one that counts there.
+        prices: space → what its channels cost when it was last solved; the next solve begins there.
     """
 
     weights: WeightCosts | None
@@ -38,6 +46,7 @@ class Problem:
     blocks: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
     bundles: Sequence[tuple[str, ...]] = ()
     paired: Mapping[str, Floats] = field(default_factory=dict)
+    prices: dict[str, Prices] = field(default_factory=dict)
 
     def steps(self) -> list[tuple[str, ...]]:
         """The free spaces in the order of computation, those of a bundle together at the first of them."""
@@ -60,7 +69,10 @@ class Problem:
         if spaces[0] in self.blocks:
             blocks = [self.blocks[s] for s in spaces]
             return couple_blocks(costs, blocks, self.matched_alpha(spaces[0]), split=self.split)
-        return [couple(c, self.matched_alpha(s), split=self.split) for s, c in zip(spaces, costs, strict=True)]
+        return [
+            couple(c, self.matched_alpha(s), split=self.split, prices=self.prices.setdefault(s, Prices()))
+            for s, c in zip(spaces, costs, strict=True)
+        ]
 
     def matched_alpha(self, space: str) -> float:
         alpha = self.alphas[space]
@@ -82,6 +94,36 @@ class Alignment:
     costs: Mapping[str, float] = field(default_factory=dict)
     sweeps: int = 1
     converged: bool = True
+
+
+class Work:
+    """How much of the work of one sweep over the free spaces is done; a space counts by the square of its width."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._of = {step: sum(math.prod(problem.widths[s]) for s in step) for step in problem.steps()}
+        self._done = 0
+
+    def after(self, step: tuple[str, ...]) -> float:
+        """The fraction that is done when this step is, too."""
+        self._done += self._of[step]
+        return min(1.0, self._done / max(1, sum(self._of.values())))
+
+
+@dataclass(frozen=True, eq=False)
+class CostsAt(Mapping[str, Floats]):
+    """Free space → its (n × m) cost, the others as coupled; computed when it is asked for, and not kept."""
+
+    problem: Problem
+    couplings: Couplings
+
+    def __getitem__(self, space: str) -> Floats:
+        return self.problem.cost(space, self.couplings)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.problem.alphas)
+
+    def __len__(self) -> int:
+        return len(self.problem.alphas)
 
 
 def matched_cost(cost: Floats, coupling: Coupling) -> float:

@@ -6,10 +6,10 @@ import numpy as np
 
 from ...core.arrays import Floats
 from ...features.weights import Couplings
-from .alignment import Alignment, Problem, matched_cost
+from .alignment import Alignment, Problem, Report, Work, matched_cost, unheard
 
 
-def greedy(problem: Problem, known: Couplings | None = None) -> Alignment:
+def greedy(problem: Problem, known: Couplings | None = None, *, report: Report = unheard) -> Alignment:
     """Couple space after space by the weights that write it, as far as what they read is already coupled.
 
     A space that nothing known writes is coupled by everything known about it; without any knowledge, channel i goes
@@ -18,14 +18,17 @@ def greedy(problem: Problem, known: Couplings | None = None) -> Alignment:
     Args:
         problem: what to align.
         known: couplings of spaces that are not free.
+        report: called with the fraction that is done.
     """
     couplings = {s: c for s, c in problem.identity().items() if s not in problem.alphas} | dict(known or {})
     costs = {}
+    work = Work(problem)
     for step in problem.steps():
         found = [_known_cost(problem, space, couplings) for space in step]
         for space, cost, coupling in zip(step, found, problem.solve(step, found), strict=True):
             couplings[space] = coupling
             costs[space] = matched_cost(cost, coupling)
+        report(work.after(step))
     return Alignment(couplings, costs)
 
 

@@ -35,6 +35,7 @@ def allocate(paths: Mapping[Spaces, Path], structure: Structure, limits: Sizes) 
     """
     at = dict.fromkeys(paths, 0)
     supports = {space: support for path in paths.values() for space, support in path.supports[0].items()}
+    known: dict[Spaces, tuple[int, Sizes]] = {}  # the next size, and what it adds while nothing near changes
     size = structure.sizes(supports)
     if not size.fits(limits):
         raise BudgetError(
@@ -51,7 +52,9 @@ def allocate(paths: Mapping[Spaces, Path], structure: Structure, limits: Sizes) 
                 ahead = next((t for t in steps[spaces] if t > at[spaces]), None)
                 if ahead is None:
                     continue
-                more = structure.change(supports, path.supports[ahead])
+                if known.get(spaces, (0,))[0] != ahead:
+                    known[spaces] = ahead, structure.change(supports, path.supports[ahead])
+                more = known[spaces][1]
                 grown = size + more
                 if not grown.fits(limits):
                     continue
@@ -64,6 +67,8 @@ def allocate(paths: Mapping[Spaces, Path], structure: Structure, limits: Sizes) 
             _, spaces, ahead, size = best
             at[spaces] = ahead
             supports.update(paths[spaces].supports[ahead])
+            near = structure.near(spaces)
+            known = {other: found for other, found in known.items() if not near & set(other)}
     return {space: path.fractions[at[spaces]] for spaces, path in paths.items() for space in spaces}
 
 

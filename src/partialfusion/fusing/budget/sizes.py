@@ -150,6 +150,10 @@ class Structure:
         old, grown = self._of(near, before, list(new)), self._of(near, {**before, **new}, list(new))
         return grown - old
 
+    def near(self, spaces: Sequence[str]) -> set[str]:
+        """The spaces that share a parameter with some of these: what their supports add depends on these, too."""
+        return {name for s in spaces for p in self.touching[s] for bound, _ in p.axes for name, *_ in bound}
+
     def _of(self, parameters: Sequence[_Parameter], supports: Mapping[str, Support], elastic: Sequence[str]) -> Sizes:
         params = sum(p.entries(supports, self.everyone) for p in parameters)
         dense = [p.dense(supports) for p in parameters]

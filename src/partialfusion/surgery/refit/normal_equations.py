@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...core.compute import moved
+
 # Entries of the largest matrix that is kept: 2 GB of doubles.
 LARGEST = 1 << 28
 # A column whose variance is below this part of its mean square does not vary.
@@ -34,7 +36,7 @@ class NormalEquations:
 
     def add(self, x: Tensor, t: Tensor) -> None:
         """Add samples; x is (groups × n × p), t is (groups × n × q)."""
-        x, t = x.double(), t.double()
+        x, t = moved(x).double(), moved(t).double()
         self.count += x.shape[1]
         groups, _, p = x.shape
         if self.sums:
