@@ -21,7 +21,7 @@ from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
 from ..errors import FusionError, OptionError
 from ..features import Need
-from ..fusing.budget import Budget, Stopwatch
+from ..fusing.budget import Budget
 from ..fusing.pipeline import Pipeline, Reduced, needs_of
 from ..fusing.prepare import traced
 from ..fusing.related import of_one_base
@@ -154,7 +154,7 @@ def frontier(
         sizes = [alpha for config in configs for alpha in config.alphas if alpha is not None]
         pipeline = Pipeline(models, inputs, blueprint, batches, report, check, allow_shortfall, needs, sizes)
         reader = SimilarityReader(pipeline.sources) if details else None
-        timer = Timer(Stopwatch(models[-1], inputs), inputs) if latency else None
+        timer = Timer(models[-1], inputs) if latency else None
         run = _Run(pipeline, scorer, reader, size, timer)
         complete = run.measure(called, shares, list(combinations(configs, shares)))
     return Frontier(tuple(run.points), called, scorer.name, complete, size, run.samples)
