@@ -2,7 +2,7 @@
 
 import sys
 
-from . import clustering, fusion, runtime, solvers, sweeps, view_norm
+from . import clustering, fusion, rounding, runtime, solvers, sweeps, view_norm
 
 BENCHMARKS = {
     "solvers": solvers.main,
@@ -10,6 +10,7 @@ BENCHMARKS = {
     "fusion": fusion.main,
     "sweeps": sweeps.main,
     "runtime": runtime.main,
+    "rounding": rounding.main,
     "view_norm": view_norm.main,
 }
 

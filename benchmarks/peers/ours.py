@@ -35,7 +35,7 @@ class Ours:
         return task.merges or self.options.get("method") != "partial-ot"
 
     def run(self, case: Case) -> nn.Module:
-        options: dict[str, Any] = {"data": case.data, "progress": False} | self.options
+        options: dict[str, Any] = {"data": case.data, "progress": False, "round_to": 1} | self.options
         options |= self._size(case)
         if case.task.merges:
             return pf.fuse(case.models, case.example, mix=case.mix, **options).model

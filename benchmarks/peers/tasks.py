@@ -118,7 +118,7 @@ def parameters(model: nn.Module) -> int:
 @lru_cache
 def _size_of_half(recipe: Recipe, keep: float) -> float:
     model = trained(recipe)
-    pruned = pf.prune(model, example(recipe), keep=keep, method="magnitude", progress=False)
+    pruned = pf.prune(model, example(recipe), keep=keep, method="magnitude", round_to=1, progress=False)
     return parameters(pruned.model) / parameters(model)
 
 

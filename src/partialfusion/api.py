@@ -15,7 +15,20 @@ from .core.batches import Batches
 from .core.compute import Device, computing_on
 from .core.examples import inputs_and_batches
 from .core.inputs import Inputs, Output
-from .core.literals import Align, Alpha, Basis, Convention, Features, Keep, NormRule, PruningName, Refit, Site, Zeros
+from .core.literals import (
+    Align,
+    Alpha,
+    Basis,
+    Convention,
+    Features,
+    Keep,
+    NormRule,
+    PruningName,
+    Refit,
+    RoundTo,
+    Site,
+    Zeros,
+)
 from .core.progress import ProgressCallback, reporting
 from .core.scalars import check_seed
 from .errors import DataError, OptionError
@@ -67,6 +80,7 @@ def fuse(
     output: Output | None = None,
     alpha: Alpha | None = None,
     budget: float | Budget | None = None,
+    round_to: RoundTo = "auto",
     mix: float | Sequence[float] | Literal["auto"] | None = None,
     evaluate: Evaluate | None = None,
     method: Method = "partial-ot",
@@ -104,6 +118,11 @@ def fuse(
             gets its own alpha: channels stay apart where that saves most of the matching cost per parameter. In
             generalised pruning some spaces may become narrower than in one model to make others wider, so that 1.0 is
             better than alpha=0; bound flops, too, where time matters.
+        round_to: make every part of a space (isolated channels of each model, fused channels) a multiple of so many
+            channels, which the device's kernels compute faster; alpha and budget then mean the nearest such size, which
+            the summary names, and 0 and 1 stay what they are. In generalised pruning the width as a whole is rounded.
+            "auto": 16 where there are convolutions and the models are on a CPU, else 8; half of it or nothing in
+            spaces that are too small or have another number of channels. 1: any size.
         mix: the share of each model, in their order, summing to one; for two models a number is the share of the first:
             0.3 is [0.3, 0.7]. Or "auto": search for the shares that score best; `mixing` of the result holds what was
             measured. Default: equal shares.
@@ -175,6 +194,7 @@ def fuse(
         keep=None,
         mix=check_mix(None if auto else mix, len(models)),
         seed=seed,
+        round_to=round_to,
         refit=refit,
         zeros=zeros,
         has_data=batches is not None,
@@ -199,6 +219,7 @@ def prune(
     output: Output | None = None,
     keep: Keep | None = None,
     budget: float | Budget | None = None,
+    round_to: RoundTo = "auto",
     method: PruningName | PruningMethod = "cluster",
     features: Features = "auto",
     site: Site = "auto",
@@ -226,6 +247,9 @@ def prune(
             numbers, of which the first that matches counts and spaces without a match keep all. Default: 0.5.
         budget: instead of keep, how large the result may be: parameters relative to the model, such as 0.3, or
             pf.Budget(dense=…, flops=…, latency=…, channels=…). Channels go where they save most per parameter.
+        round_to: make the width of every space a multiple of so many channels, which the device's kernels compute
+            faster; keep and budget then mean the nearest such size, which the summary names. "auto" as for `fuse`;
+            1: any size.
         method: "auto" ("interpolate", refitted, with data, "cluster" without), "cluster" (similar channels become one),
             "interpolate" (some channels are kept, and the others are read as linear combinations of them), "zip" (the
             most correlated become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged
@@ -271,6 +295,7 @@ def prune(
         keep=0.5 if keep is None else keep,
         mix=(1.0,),
         seed=seed,
+        round_to=round_to,
         refit=refit,
         has_data=batches is not None,
     )

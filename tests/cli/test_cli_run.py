@@ -46,6 +46,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
         + dedent("""
             method: partial-ot
             alpha: {"2": 1, "*": 0.25}
+            round_to: 4
             mix: [0.3, 0.7]
             features: activations
             align: greedy
@@ -68,6 +69,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
         models,
         example_inputs(["2,6"], 4),
         alpha={"2": 1.0, "*": 0.25},
+        round_to=4,
         mix=[0.3, 0.7],
         features="activations",
         align="greedy",
@@ -84,7 +86,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
     assert str(expected.summary()) in result.stdout
     typed = [
         *("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6", "--alpha", "2=1", "--alpha", "0.25"),
-        *("--mix", "0.3,0.7", "--features", "activations", "--align", "greedy", "--site", "post"),
+        *("--round-to", "4", "--mix", "0.3,0.7", "--features", "activations", "--align", "greedy", "--site", "post"),
         *(
             "--norm",
             "analytic",

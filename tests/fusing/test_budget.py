@@ -149,6 +149,15 @@ def test_a_bound_on_latency_is_met_by_what_was_measured(factor, method, monkeypa
     assert pf.prune(models[0], x, budget=pf.Budget(latency=0.7), method="magnitude").latency.ratio <= 0.7
 
 
+def test_a_bound_on_latency_never_allows_more_than_the_models_one_by_one(monkeypatch):
+    monkeypatch.setattr(latency.Stopwatch, "ratio", size_ratio)
+    models, x = pair(40)
+    result = pf.fuse(models, x, budget=pf.Budget(latency=3.0))
+    assert result.latency.ensemble == 2.0
+    assert 1.7 < result.count.ratio <= 2.0, "the ensemble as one dense module is larger"
+    assert "within the budget of 3; the models one by one take 2.00×" in str(result.summary())
+
+
 def test_latency_is_measured_on_this_machine():
     models, x = pair(40)
     result = pf.fuse(models, x, budget=pf.Budget(latency=3.0))
@@ -158,13 +167,14 @@ def test_latency_is_measured_on_this_machine():
 
 def test_a_bound_on_latency_that_no_result_meets_is_told(monkeypatch, caplog):
     """Fused networks that turn out slower than all that was measured of one model."""
-    honest = itertools.chain([True] * (3 + latency.MIXED), itertools.repeat(False))
+    honest = itertools.chain([True] * (4 + latency.MIXED), itertools.repeat(False))  # the ensemble, and the widths
     monkeypatch.setattr(latency.Stopwatch, "ratio", lambda *given: size_ratio(*given) if next(honest) else 9.0)
     models, x = pair(20)
     result = pf.fuse(models, x, budget=pf.Budget(latency=1.5))
     assert not result.latency.holds
     assert "OVER the budget of 1.5" in str(result.summary())
     assert "OVER the budget of 1.5" in caplog.text
+    assert "SLOWER than the models one by one (2.00×), and no faster size was found" in caplog.text
     with pytest.raises(OptionError, match="0.20 times the latency of one model is below the smallest result"):
         pf.fuse(models, x, budget=pf.Budget(latency=0.2))
 

@@ -15,7 +15,7 @@ from partialfusion.core.inputs import Signature
 from partialfusion.fusing import pipeline
 from partialfusion.fusing.budget import Stopwatch, latency
 from partialfusion.fusing.scoring import Scorer
-from partialfusion.tradeoff import measure
+from partialfusion.tradeoff import Frontier, Point, measure
 from zoo import ZOO, identical, snapshot
 
 Batches = list[tuple[Tensor, Tensor]]
@@ -166,8 +166,9 @@ def test_latency_is_measured_where_it_is_asked_for(
     options = {"evaluate": labelled, "alphas": (0, 0.5), "mixes": (0.3, 0.5), "latency": True, "progress": False}
     found = pf.frontier(models[:2], x, **options)
     assert timed[:3] == [["other"], ["other"], ["dense"]], "one parent, the ensemble, and what has no zero blocks"
-    assert len(timed) == 4
-    assert set(timed[3]) - {"auto"} == {"dense", "blocks"}
+    assert len(timed) == 5
+    assert "one by one" in timed[3], "what auto is chosen by"
+    assert set(timed[4]) - {"auto"} == {"dense", "blocks"}
     assert found.points[1].latency == {"dense": 1.0, "blocks": 1.0, "auto": 1.0}
     assert all(min(p.latency.values()) > 0 for p in found.points)
     first, second = (p.latency for p in found.points if p.alpha == 0.5)
@@ -175,6 +176,23 @@ def test_latency_is_measured_where_it_is_asked_for(
     row = found.rows()[-1]
     assert [row[f"latency_{form}"] for form in ("dense", "blocks", "auto")] == [*found.points[-1].latency.values()]
     assert "latency  blocks  auto" in found.table().splitlines()[0]
+
+
+def test_what_is_slower_than_the_ensemble_is_marked() -> None:
+    def point(kind: str, name: str, ratio: float) -> Point:
+        latency = {"dense": ratio, "blocks": 1.5, "auto": 1.5}
+        mix = (0.0, 1.0) if kind == "parent" else (0.5, 0.5)
+        return Point(kind, name, None, mix, 0.5, 10, 10, 10, 1.0, latency=latency)
+
+    points = (point("parent", "B", 1.0), point("ensemble", "ensemble", 2.0), point("fused", "slow", 2.1))
+    found = Frontier((*points, point("fused", "quick", 1.9)), ("A", "B"))
+    slow, quick = found.rows()[-2:]
+    assert (slow["slower"], quick["slower"]) == ("dense", None)
+    lines = {line.split()[0]: line for line in found.table().splitlines()}
+    assert "2.10!" in lines["slow"]
+    assert "!" not in lines["quick"]
+    assert "slower than the ensemble" in found.table()
+    assert "Slower than the ensemble" in found.to_html()
 
 
 def test_the_sources_stay_and_the_blueprint_is_traced_once(

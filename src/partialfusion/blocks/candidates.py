@@ -18,6 +18,7 @@ from ..kernels import Plan
 from ..surgery.support import parameter_supports
 from .layer import BlockLayer, Group, row_groups
 from .layers import BLOCK_FORMS
+from .whole import WholeTimes
 
 FILLED = "it is not zero outside its blocks"
 
@@ -57,9 +58,38 @@ class Verdict:
 
 @dataclass(frozen=True, repr=False)
 class Report(Mapping[str, Verdict]):
-    """Path of a layer → what became of it, for all linear and convolution layers of a model. Prints as a table."""
+    """Path of a layer → what became of it, for all linear and convolution layers of a model. Prints as a table.
+
+    Attributes:
+        verdicts: what became of the layers.
+        channels_last: whether convolutions are in channels-last layout.
+        times: of the model as a whole, where mode="auto" measured them.
+        form: which of the forms that were timed the model has.
+    """
 
     verdicts: Mapping[str, Verdict]
+    channels_last: bool = False
+    times: WholeTimes | None = None
+    form: str = "blocks"
+
+    @property
+    def slower(self) -> bool:
+        """Whether the model was measured to be slower than its sources one by one."""
+        times = self.times
+        return times is not None and times.ensemble is not None and times.forms[self.form] > times.ensemble
+
+    @property
+    def comparison(self) -> str:
+        """The times of the model as a whole in words; empty where they were not measured."""
+        times = self.times
+        if times is None:
+            return ""
+        found = f"one call, relative to {times.reference}: {times.forms[self.form]:.2f}"
+        found += f", as a dense module {times.forms['dense']:.2f}"
+        if times.ensemble is None:
+            return found
+        found += f", the models one by one {times.ensemble:.2f}"
+        return f"{found}; SLOWER than the models one by one: take a smaller alpha or budget" if self.slower else found
 
     def __getitem__(self, layer: str) -> Verdict:
         return self.verdicts[layer]
@@ -87,7 +117,9 @@ class Report(Mapping[str, Verdict]):
             )
             for layer, c in self.items()
         ]
-        return table(header, rows, align="<<>>>><")
+        notes = ["convolutions in channels-last layout"] if self.channels_last else []
+        notes += [self.comparison] if self.times is not None else []
+        return "\n".join([table(header, rows, align="<<>>>><"), *notes])
 
 
 def _time(seconds: float | None) -> str:

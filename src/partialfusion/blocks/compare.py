@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from ..core.inputs import Inputs
 from ..core.modules import at_rest
 from ..core.text import table
 from ..core.timing import interleaved_times, medians
+from ..surgery.layout import in_channels_last
 from .candidates import Fused
 from .convert import block_report, to_blocks
 
@@ -47,6 +49,7 @@ class Comparison:
         threads: the number of threads that PyTorch used.
         block_layers: the number of layers that "auto" holds as blocks.
         layers: the number of layers that have zero blocks.
+        channels_last: whether all of them were in channels-last layout.
     """
 
     speeds: tuple[Speed, ...]
@@ -54,6 +57,7 @@ class Comparison:
     threads: int
     block_layers: int
     layers: int
+    channels_last: bool = False
 
     def __repr__(self) -> str:
         return str(self)
@@ -68,6 +72,12 @@ class Comparison:
             f"medians of {self.rounds} interleaved calls with {self.threads} thread(s); auto holds "
             f"{self.block_layers} of {self.layers} layers with zero blocks as blocks"
         )
+        if self.channels_last:
+            note += "; all convolutions in channels-last layout"
+        ratios = {s.form: s.ratio for s in self.speeds}
+        slower = [form for form in ("dense", "blocks", "auto") if ratios[form] > ratios.get("ensemble", math.inf)]
+        if slower:
+            note += f"\nSLOWER than the models one by one: {', '.join(slower)}"
         return f"{table(header, rows, align='<>>>>')}\n{note}"
 
 
@@ -81,10 +91,11 @@ def compare(models: Sequence[nn.Module], fused: Fused, example_inputs: Any, *, s
             size to measure.
         seconds: how long to measure, in addition to the timing of single layers for "auto".
     """
+    inputs = Inputs.of(example_inputs).on_device_of(models[0])
+    given, models = models, [in_channels_last(model, inputs) for model in models]
     first = models[0]
-    inputs = Inputs.of(example_inputs).on_device_of(first)
     auto = to_blocks(fused, inputs, mode="auto")
-    forms = {"dense": fused.model, "blocks": to_blocks(fused, inputs), "auto": auto}
+    forms = {"dense": in_channels_last(fused.model, inputs), "blocks": to_blocks(fused, inputs), "auto": auto}
     functions: dict[str, Callable[[], object]] = {"single": partial(first, *inputs.args, **inputs.kwargs)}
     if len(models) > 1:
         functions["ensemble"] = lambda: [model(*inputs.args, **inputs.kwargs) for model in models]
@@ -100,7 +111,12 @@ def compare(models: Sequence[nn.Module], fused: Fused, example_inputs: Any, *, s
     )
     verdicts = [v for v in block_report(auto).values() if v.kept is not None]
     return Comparison(
-        speeds, len(times["single"]), torch.get_num_threads(), sum(v.blocks for v in verdicts), len(verdicts)
+        speeds,
+        len(times["single"]),
+        torch.get_num_threads(),
+        sum(v.blocks for v in verdicts),
+        len(verdicts),
+        channels_last=first is not given[0],
     )
 
 

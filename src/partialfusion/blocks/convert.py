@@ -5,23 +5,28 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
+from ..blueprint import Space
 from ..core.alone import alone
 from ..core.inputs import Inputs, run
 from ..core.modules import first_line, named_tensors
 from ..core.text import shorten
 from ..errors import DataError, OptionError
 from ..fusing.validation import check_result
+from ..kernels import Plan
 from ..surgery.config import accept, refuse
 from ..surgery.elastic import bisect_failures
+from ..surgery.layout import in_channels_last
 from ..surgery.verify import close
 from .candidates import FILLED, Candidate, Fused, Report, Verdict, find_candidates
 from .layer import BlockLayer
+from .layers import BlockConv
 from .timing import TimedLayer
+from .whole import whole_times
 
 log = logging.getLogger(__name__)
 
@@ -43,20 +48,31 @@ def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks
     Layers whose zero blocks hold numbers, from refitting with `zeros="free"` or from training, stay dense with a
     warning.
 
+    Where there are example inputs and convolutions with zero blocks, a model on a CPU keeps the weights of its
+    convolutions in channels-last layout, unless its code depends on the layout: there, blocks cost little more than
+    their multiplications.
+
     Args:
         result: what `fuse` returned; its model is not changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs, on which the
             block form is checked.
         mode: "blocks" replaces every layer that has zero blocks. "auto" times both forms of each layer on the example
-            inputs and keeps the faster one.
+            inputs and keeps the faster one; then it times the model as a whole, as it was and as it is now, beside the
+            sources one by one, keeps the fastest form, and says in a warning and in the report where even that is
+            slower than the sources one by one.
     """
     if mode not in get_args(Mode):
         raise OptionError(f"mode={mode!r} is not known; use {' or '.join(map(repr, get_args(Mode)))}")
     if mode == "auto" and example_inputs is None:
         raise OptionError("mode='auto' times the layers on example inputs: pass example_inputs")
     check_result(result)
-    model = result.model
-    candidates = find_candidates(result)
+    on_meta = any(t.is_meta for t in named_tensors(result.model).values())
+    inputs = None if example_inputs is None or on_meta else Inputs.of(example_inputs)
+    model, candidates = result.model, find_candidates(result)
+    if inputs is not None and (mode == "auto" or any(isinstance(c.block, BlockConv) for c in candidates.values())):
+        model = in_channels_last(model, inputs)
+        if model is not result.model:
+            candidates = find_candidates(_LaidOut(model, result.plan, result.layout))
     verdicts = {path: c.verdict for path, c in candidates.items()}
     full = [path for path, verdict in verdicts.items() if verdict.reason == FILLED]
     if full:
@@ -65,13 +81,44 @@ def to_blocks(result: Fused, example_inputs: Any = None, *, mode: Mode = "blocks
             "freeze_zeros",
             shorten(full),
         )
-    on_meta = any(t.is_meta for t in named_tensors(model).values())
-    if example_inputs is not None and not on_meta:
-        verdicts.update(_tried(model, candidates, Inputs.of(example_inputs), timed=mode == "auto"))
+    if inputs is not None:
+        verdicts.update(_tried(model, candidates, inputs, timed=mode == "auto"))
     converted = _replaced(model, _forms(candidates, [p for p, c in verdicts.items() if c.blocks]))
-    setattr(converted, REPORT, Report(verdicts))
+    report = Report(verdicts, channels_last=model is not result.model)
+    if inputs is not None and mode == "auto":
+        converted, report = _fastest(result, model, converted, report, inputs)
+    setattr(converted, REPORT, report)
     refuse(converted, WHY)
     return converted
+
+
+@dataclass(frozen=True)
+class _LaidOut:
+    """A fused model in another memory layout."""
+
+    model: nn.Module
+    plan: Plan
+    layout: Mapping[str, Space]
+
+
+def _fastest(
+    result: Fused, laid_out: nn.Module, converted: nn.Module, report: Report, inputs: Inputs
+) -> tuple[nn.Module, Report]:
+    """The fastest of the dense module, the same in another layout, and with blocks, all timed as wholes."""
+    forms = {"dense": result.model, "blocks": converted}
+    if laid_out is not result.model:
+        forms["dense, channels-last"] = laid_out
+    found = whole_times(forms, getattr(result, "sources", ()), inputs)
+    best = min(forms, key=lambda form: found.forms[form])
+    if best != "blocks":
+        converted = _replaced(forms[best], {})
+        reason = "the whole model was faster dense"
+        dense = {p: replace(v, blocks=False, reason=reason) if v.blocks else v for p, v in report.items()}
+        report = Report(dense, channels_last=best != "dense")
+    report = replace(report, times=found, form=best)
+    if report.slower:
+        log.warning("%s", report.comparison)
+    return converted, report
 
 
 def block_report(model: nn.Module) -> Report:

@@ -14,6 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..core.arrays import Bools, Ints
 from ..errors import DataError
+from ..surgery.layout import like
 
 # A few slices are cheaper to join than an index is to look up.
 MOST_RUNS = 8
@@ -80,7 +81,7 @@ class Block(nn.Module):
         self.register_buffer("index", index, persistent=False)
         if gathered:
             self.runs = ()
-        self.weight = nn.Parameter(self.columns(rows.detach(), 1).clone(), requires_grad=trained)
+        self.weight = nn.Parameter(like(self.columns(rows.detach(), 1), rows), requires_grad=trained)
 
     def columns(self, x: Tensor, dim: int) -> Tensor:
         """The columns of the block, taken from a dimension that carries all columns."""

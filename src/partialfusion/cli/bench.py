@@ -42,6 +42,7 @@ def bench(
     factories: opt.Factories = None,
     alpha: opt.Alpha = None,
     budget: opt.Budget = None,
+    round_to: opt.RoundTo = "auto",
     mix: opt.Mix = None,
     evaluate: opt.MaybeEvaluate = None,
     method: opt.FuseMethod = "partial-ot",

@@ -19,6 +19,7 @@ from .parse import (
     parse_numbers,
     parse_output,
     parse_refit,
+    parse_round_to,
     parse_shares,
 )
 from .root import app, examples
@@ -68,6 +69,7 @@ def frontier(
             help="A size to measure, as for fuse. Repeat for several; without --alphas these are all.",
         ),
     ] = None,
+    round_to: opt.RoundTo = "auto",
     methods: Annotated[str, typer.Option(metavar="A,B,…", help="Methods to measure, as for fuse.")] = "partial-ot",
     mixes: Annotated[
         list[str] | None,
@@ -118,6 +120,7 @@ def frontier(
     """
     options: dict[str, Any] = {
         "alphas": parse_numbers("--alphas", alphas),
+        "round_to": parse_round_to(round_to),
         "methods": parse_names("--methods", methods),
         "mixes": None if mixes is None else [parse_shares("--mixes", mix) for mix in mixes],
         "size": size,

@@ -35,6 +35,7 @@ def fuse(
     factories: opt.Factories = None,
     alpha: opt.Alpha = None,
     budget: opt.Budget = None,
+    round_to: opt.RoundTo = "auto",
     mix: opt.Mix = None,
     evaluate: opt.MaybeEvaluate = None,
     method: opt.FuseMethod = "partial-ot",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.progress import ProgressCallback
 from .data import input_files, load_data, load_evaluate
 from .output import show_fusion
-from .parse import inputs_or_none, parse_dtype, parse_fractions, parse_mix, parse_output, parse_refit
+from .parse import inputs_or_none, parse_dtype, parse_fractions, parse_mix, parse_output, parse_refit, parse_round_to
 from .terminal import StopOnInterrupt, interrupted
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def fuse_options(given: Mapping[str, Any]) -> dict[str, Any]:
     same = ("method", "features", "site", "similarity", "align", "norm", "zeros", "convention")
     return {
         "alpha": parse_fractions("--alpha", given["alpha"]),
+        "round_to": parse_round_to(given["round_to"]),
         "mix": parse_mix(given["mix"], given["evaluate"]),
         "refit": parse_refit(given["refit"], given["ridge"]),
         "output": parse_output(given["output"]),

@@ -93,6 +93,14 @@ Budget = Annotated[
         "latency (measured here) and channels. Whole numbers above 64 are counts.",
     ),
 ]
+RoundTo = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|NUMBER",
+        help="Make every part of a space a multiple of so many channels, which kernels compute faster; sizes then mean "
+        "the nearest such one. auto: 16 for convolutions on a CPU, else 8, and less in small spaces. 1: any size.",
+    ),
+]
 Mix = Annotated[
     str | None,
     typer.Option(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from ..core.literals import Refit
+    from ..core.literals import Refit, RoundTo
 
 FILES = (".safetensors", ".pt", ".onnx", ".html", ".htm", ".csv", ".json")  # what names of files end in
 DTYPES = (
@@ -122,6 +122,15 @@ def parse_refit(wanted: bool | None, ridge: float | None) -> Refit:
     if not wanted:
         raise OptionError(f"--ridge {ridge:g} is for refitting: add --refit")
     return ridge
+
+
+def parse_round_to(given: str) -> RoundTo:
+    """The value of the library's `round_to`: "auto" or a whole number."""
+    if given == "auto":
+        return "auto"
+    if not given.isdecimal() or not 1 <= int(given) <= LARGEST:
+        raise OptionError(f"--round-to {given}: give auto, or a whole number of channels from 1 on, such as 16")
+    return int(given)
 
 
 def parse_output(given: str | None) -> str | int | None:

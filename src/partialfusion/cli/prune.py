@@ -8,7 +8,7 @@ import typer
 
 from . import options as opt
 from .jobs import Job, Model, run_job, show
-from .parse import parse_budget, parse_fractions, parse_output, parse_refit
+from .parse import parse_budget, parse_fractions, parse_output, parse_refit, parse_round_to
 from .root import app, examples
 from .terminal import guarded, working
 
@@ -30,6 +30,7 @@ def prune(
     output: opt.Output = None,
     keep: opt.Keep = None,
     budget: opt.Budget = None,
+    round_to: opt.RoundTo = "auto",
     method: Annotated[
         str,
         typer.Option(
@@ -60,6 +61,7 @@ def prune(
         inputs=tuple(inputs or ()),
         options={
             "keep": parse_fractions("--keep", keep),
+            "round_to": parse_round_to(round_to),
             "method": method,
             "features": features,
             "site": site,

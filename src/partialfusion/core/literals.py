@@ -23,6 +23,8 @@ Convention = Literal["value", "mass"]
 Zeros = Literal["auto", "free", "kept"]
 # What the size of a network is: the parameters of the module, or those outside its zero blocks.
 Size = Literal["dense", "effective"]
+# Channels that every part of a space is a multiple of; "auto" is what the device's kernels like.
+RoundTo = int | Literal["auto"]
 Solver = Literal["exchange", "ward", "stochastic-ward", "lloyd"]
 Importance = Literal["incoming", "outgoing", "activation"]
 Alpha = float | Mapping[str, float]

@@ -39,11 +39,12 @@ def replace_modules(model: nn.Module, replacements: Mapping[nn.Module, nn.Module
     return replacements.get(model, model)
 
 
-def sharing_tensors(model: nn.Module) -> nn.Module:
-    """A copy of a model with modules of its own that hold the same tensors."""
+def sharing_tensors(model: nn.Module, instead: Mapping[Tensor, Tensor] | None = None) -> nn.Module:
+    """A copy of a model with modules of its own that hold the same tensors, or others instead of some."""
     memo: dict[int, object] = {id(t): t for t in named_tensors(model).values()}
     for module in model.modules():
         memo |= {id(value): value for value in vars(module).values() if isinstance(value, Tensor)}
+    memo |= {id(tensor): other for tensor, other in (instead or {}).items()}
     twin: nn.Module = copy.deepcopy(model, memo)
     return twin
 

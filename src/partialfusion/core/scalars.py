@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
+from typing import TypeGuard
 
 from ..errors import OptionError
 
@@ -11,10 +12,15 @@ LARGEST = 2**63 - 1  # what the generators of torch and NumPy both take
 
 def check_seed(seed: object, option: str = "seed") -> int:
     """The seed as an int; NumPy's integers are taken too."""
-    whole = -1 if isinstance(seed, bool) or not isinstance(seed, Integral) else int(seed)
+    whole = int(seed) if is_whole(seed) else -1
     if not 0 <= whole <= LARGEST:
         raise OptionError(f"{option}={seed!r} must be a whole number from 0 to {LARGEST}")
     return whole
+
+
+def is_whole(value: object) -> TypeGuard[Integral]:
+    """Whether a value is a whole number, of Python or of NumPy; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:

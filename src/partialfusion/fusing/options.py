@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..core.literals import Alpha, Basis, Convention, Keep, MethodName, Refit, Site, Zeros
+from ..core.literals import Alpha, Basis, Convention, Keep, MethodName, Refit, RoundTo, Site, Zeros
 from ..core.scalars import check_seed, is_number
 from ..errors import DataError, OptionError
 from ..surgery import RIDGE
 from .methods import Cluster, Interpolate, Magnitude, PruningMethod, Zip
+from .rounding import check_round_to
 
 Method = MethodName | PruningMethod
 
@@ -31,7 +32,8 @@ class Recipe:
     `alpha` is for fusions and `keep` for prunings of one model; the other is None. `refit` is the strength of the
     ridge, 0 where nothing was refitted. `zeros` is what refitting may do with the zero blocks: "free" or "kept".
     `similarity` is "rotation" where spaces that may be rotated are compared by their directions; "auto" until it is
-    known whether there are any.
+    known whether there are any. `round_to` is the number of channels that every part of a space is a multiple of;
+    "auto" where the device's kernels decide.
     """
 
     method: str
@@ -48,6 +50,7 @@ class Recipe:
     refit: float = 0.0
     zeros: Literal["free", "kept"] = "kept"
     similarity: Basis = "permutation"
+    round_to: RoundTo = 1
 
     @property
     def partial(self) -> bool:
@@ -79,6 +82,7 @@ def resolve(
     refit: Refit,
     zeros: Zeros = "auto",
     similarity: Basis = "auto",
+    round_to: RoundTo = "auto",
     has_data: bool,
     effective: bool = False,
     related: bool = False,
@@ -145,6 +149,7 @@ def resolve(
         ridge,
         filling,
         _basis(similarity, name, anew),
+        check_round_to(round_to),
     )
 
 

@@ -36,10 +36,11 @@ from .methods import Interpolate
 from .notices import Notices
 from .options import Recipe
 from .prepare import changes_of
-from .pruning import UnionPruner, steps_of
+from .pruning import UnionPruner
 from .refitting import refit_result
 from .result import Fusion, Latency, not_interpolated
 from .rotating import rotated
+from .rounding import Rounding, rounding
 from .shortfall import check_reducible, shortfall_of
 from .sources import Sources
 from .validation import check_alpha, check_keep
@@ -238,12 +239,24 @@ class Pipeline:
             self._pruners[key] = UnionPruner(self.sources, self.aligner(recipe), recipe, recipe.pruning)
         return self._pruners[key]
 
-    def _sizes(self, recipe: Recipe) -> dict[str, float]:
+    def _asked(self, recipe: Recipe) -> dict[str, float]:
         """Elastic space → the number the user gave; patterns are those of the blueprint before anything was demoted."""
         if recipe.keep is not None:
             return check_keep(recipe.keep, self.blueprint)
         assert recipe.alpha is not None
         return check_alpha(recipe.alpha, self.blueprint, partial=recipe.partial, prunes=recipe.pruning is not None)
+
+    def _sizes(self, recipe: Recipe) -> dict[str, float]:
+        """Elastic space → the nearest size that it may have."""
+        grids, single = self.sources.grids(recipe.round_to), recipe.keep is not None
+        return {
+            space: (grids[space].keep(size) if single else grids[space].alpha(size)) if space in grids else size
+            for space, size in self._asked(recipe).items()
+        }
+
+    def _rounding(self, recipe: Recipe, sizes: Mapping[str, float]) -> Rounding:
+        found, single = self.sources.grids(recipe.round_to), recipe.keep is not None
+        return rounding(recipe.round_to, self.sources.blueprint, found, self._asked(recipe), sizes, keep=single)
 
     def _template(self, recipe: Recipe, sizes: Mapping[str, float]) -> PlanTemplate:
         """What is matched with what at the given sizes."""
@@ -251,11 +264,8 @@ class Pipeline:
         pruner = self._pruner(recipe)
         if pruner is None:
             return self.aligner(recipe).template(elastic)
-        targets = {}
-        for space, size in elastic.items():
-            step = self.sources.blueprint[space].step
-            widths = [n // step for n in self.sources.widths[space]]
-            targets[space] = step * steps_of(size, widths, keep=recipe.keep is not None)
+        grids, single = self.sources.grids(recipe.round_to), recipe.keep is not None
+        targets = {s: grids[s].step * grids[s].steps(size, keep=single) for s, size in elastic.items()}
         return pruner.template(targets, recipe, self.progress)
 
     def _affordable(self, budget: Budget, recipe: Recipe) -> _Sized:
@@ -278,9 +288,9 @@ class Pipeline:
             self.progress("measuring the latency", len(tried) / ATTEMPTS)
             plan = sized.template.plan(recipe.mix)
             result = apply(self.models, self.sources.blueprints, plan, self.inputs)
-            latency = Latency(found.stopwatch.ratio(result.model), budget.latency)
+            latency = Latency(found.stopwatch.ratio(result.model), budget.latency, found.ensemble)
             tried.append((latency, replace(sized, latency=latency)))
-            if latency.holds and latency.ratio >= NEAR * latency.bound:
+            if latency.holds and latency.ratio >= NEAR * latency.limit:
                 break
             found = found.measured(plan, latency.ratio)
             try:
@@ -358,6 +368,9 @@ class Pipeline:
             unrepaired = set_statistics(result, self.models, blueprints, recipe.norm, batches, self.progress)
         if not compared:
             self.notices.averaging(self.models, self.sources.blueprint, recipe, sizes)
+        rounded = self._rounding(recipe, sizes)
+        if rounded.unmet:
+            self.notices.once(f"{rounded.not_met(recipe.round_to)}")
         refits = bool(recipe.refit) and batches is not None and not (whole and not shortfall)
         fusion = Fusion(
             result.model,
@@ -373,6 +386,7 @@ class Pipeline:
             unrepaired=unrepaired,
             rotations=self._rotations,
             equivalents=tuple(self.models),
+            rounding=rounded,
         )
         if isinstance(recipe.pruning, Interpolate):
             self.notices.once(*not_interpolated(result.plan, blueprints[-1]))
@@ -388,4 +402,4 @@ class Pipeline:
 def _matching_options(recipe: Recipe) -> object:
     """What a recipe has in common with others that differ in sizes and shares only, as a key."""
     chosen = recipe.method, recipe.features, recipe.site, recipe.align, recipe.norm, recipe.convention
-    return *chosen, id(recipe.pruning)
+    return *chosen, recipe.round_to, id(recipe.pruning)

@@ -181,21 +181,6 @@ class UnionPruner:
         return [{s: pairs[m] for s, pairs in frames.items()} for m in range(len(self.sources.models))]
 
 
-def steps_of(size: float, widths: Sequence[int], *, keep: bool) -> int:
-    """The width of a reduced space, in steps.
-
-    Args:
-        size: the fraction of the last model that is kept, or alpha. Below 0, alpha is what the result is smaller than
-            the last model.
-        widths: that of the space in every model, in steps.
-        keep: whether the size is a fraction that is kept.
-    """
-    *others, last = widths
-    if keep or size < 0:
-        return max(1, round((size if keep else 1 + size) * last))
-    return last + sum(round(size * n) for n in others)
-
-
 def _read(space: UnionSpace, choice: Choice) -> Choice:
     """The choice with how the channels that are not kept are read, where least squares say that."""
     if choice.ridge is None:

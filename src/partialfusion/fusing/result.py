@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,28 +17,45 @@ from ..surgery import AppliedPlan, Count
 from .methods import Interpolate
 from .mixing import Mixing
 from .options import Recipe
+from .rounding import NOT_ROUNDED, Rounding
 from .shortfall import Averaged
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The time of one call of a result with the example inputs, relative to the last model, and its bound."""
+    """The time of one call of a result with the example inputs, relative to the last model, and its bounds.
+
+    Attributes:
+        ratio: the time.
+        bound: what the budget allows.
+        ensemble: the time of the models one by one, which no result should exceed.
+    """
 
     ratio: float
     bound: float
+    ensemble: float = math.inf
+
+    @property
+    def limit(self) -> float:
+        return min(self.bound, self.ensemble)
 
     @property
     def holds(self) -> bool:
-        return self.ratio <= self.bound
+        return self.ratio <= self.limit
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Smaller is better: what holds before what does not, then what is nearest to the bound."""
-        return not self.holds, abs(self.ratio - self.bound)
+        """Smaller is better: what holds before what does not, then what is nearest to the limit."""
+        return not self.holds, abs(self.ratio - self.limit)
 
     def __str__(self) -> str:
-        kept = "within" if self.holds else "OVER"
-        return f"latency: {self.ratio:.2f}× one model for the example inputs, {kept} the budget of {self.bound:g}"
+        kept = "within" if self.ratio <= self.bound else "OVER"
+        found = f"latency: {self.ratio:.2f}× one model for the example inputs, {kept} the budget of {self.bound:g}"
+        if math.isinf(self.ensemble):
+            return found
+        if self.ratio <= self.ensemble:
+            return f"{found}; the models one by one take {self.ensemble:.2f}×"
+        return f"{found}; SLOWER than the models one by one ({self.ensemble:.2f}×), and no faster size was found"
 
 
 @dataclass(frozen=True)
@@ -86,6 +104,7 @@ class Summary:
     not_interpolated: tuple[str, ...] = ()
     rotated: str = ""
     unrotated: str = ""
+    rounding: Rounding = NOT_ROUNDED
 
     def __repr__(self) -> str:
         return str(self)
@@ -99,6 +118,7 @@ class Summary:
                 self._how(),
                 str(self.count),
                 *([f"directions instead of channels: {self.rotated}"] if self.rotated else []),
+                *([f"rounded: {self.rounding}"] if str(self.rounding) else []),
                 *([] if self.operations is None else [f"operations: {self.operations:.2f}× one model"]),
                 *([] if self.latency is None else [str(self.latency)]),
                 *self._notes(),
@@ -111,6 +131,7 @@ class Summary:
         notes = [f"matched by weights, since no activations were seen: {unseen}"] if unseen else []
         notes += [f"only averaged, whatever the size: {self.averaged}"] if self.averaged else []
         notes += [f"not repaired, used in several ways or by no layer: {self.unrepaired}"] if self.unrepaired else []
+        notes += [self.rounding.not_met(self.recipe.round_to)] if self.rounding.unmet else []
         notes += [f"compared by channels, for they may not be rotated: {self.unrotated}"] if self.unrotated else []
         unfit = self.unrefitted
         notes += [f"not refitted, since no layer that can be fitted uses them: {unfit}"] if unfit else []
@@ -174,6 +195,7 @@ class Fusion:
         operations: those of one call relative to the last model, where a budget found the sizes.
         unrepaired: parameters whose channels were to get the spread of their sources and could not.
         unrefitted: weights that were to be refitted and could not.
+        rounding: what rounding to multiples of channels did to the sizes.
     """
 
     model: nn.Module
@@ -193,6 +215,7 @@ class Fusion:
     unrefitted: tuple[str, ...] = ()
     rotations: Rotations | None = None
     equivalents: tuple[nn.Module, ...] = ()
+    rounding: Rounding = NOT_ROUNDED
 
     def __post_init__(self) -> None:
         if not self.equivalents:
@@ -260,6 +283,7 @@ class Fusion:
             not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
             shorten(self.rotated),
             shorten(self.unrotated),
+            self.rounding,
         )
 
 

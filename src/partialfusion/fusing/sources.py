@@ -14,13 +14,14 @@ from ..blueprint import Blueprint
 from ..core.arrays import Floats
 from ..core.batches import Batches
 from ..core.inputs import Inputs, run
-from ..core.literals import Mix
+from ..core.literals import Mix, RoundTo
 from ..core.modules import first_line, named_tensors
 from ..core.noise import noise
 from ..errors import DataError, MismatchError, OptionError
 from ..features import Activations, Need, TracedModel
 from ..surgery.verify import close
 from .conform import conformed
+from .rounding import Grid, grids
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +57,10 @@ class Sources:
         self.blueprints = tuple(conformed(models, blueprint, inputs))
         self.inputs, self.batches = inputs, batches
         self.needs = set(needs)
-        self.alphas = sorted({0.0 if alpha == 1.0 else alpha for alpha in alphas})
+        self.alphas = sorted(set(alphas))
         self.paired: Mapping[str, Sequence[Floats]] = {}
         self._activations: Activations | None = None
+        self._grids: dict[RoundTo, dict[str, Grid]] = {}
 
     def turned(
         self,
@@ -80,7 +82,7 @@ class Sources:
         other.models = tuple(models)
         other.blueprints = self.blueprints if blueprints is None else tuple(blueprints)
         other.paired = paired or {}
-        other._activations = None
+        other._activations, other._grids = None, {}
         return other
 
     @property
@@ -109,6 +111,14 @@ class Sources:
             replace(b, spaces=tuple(replace(s, kind=kinds[s.name][0], reasons=kinds[s.name][1]) for s in b))
             for b in self.blueprints
         )
+
+    def grids(self, round_to: RoundTo) -> dict[str, Grid]:
+        """Space → the sizes that it may have."""
+        if round_to not in self._grids:
+            device = next(self.models[-1].parameters()).device.type
+            fuses = len(self.models) > 1
+            self._grids[round_to] = grids(round_to, self.blueprint, self.widths, device, fuses=fuses)
+        return self._grids[round_to]
 
     def activations(self, need: Need) -> Activations:
         """What was measured on the data; recorded now where that was not done yet."""

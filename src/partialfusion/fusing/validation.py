@@ -138,7 +138,7 @@ def check_alpha(
                 f"alpha={value} for {space}: this method fuses every channel of a space; use method='partial-ot', or "
                 "alpha=1 for spaces to keep apart"
             )
-    return {space: _in_steps(value, blueprint, space) for space, value in values.items()}
+    return values
 
 
 def check_keep(keep: float | Mapping[str, float], blueprint: Blueprint) -> dict[str, float]:
@@ -149,14 +149,7 @@ def check_keep(keep: float | Mapping[str, float], blueprint: Blueprint) -> dict[
             raise OptionError(
                 f"keep={value} for {space} is out of range: it must be above 0 and at most 1 (all channels)"
             )
-    return {space: _in_steps(value, blueprint, space) for space, value in values.items()}
-
-
-def _in_steps(value: float, blueprint: Blueprint, space: str) -> float:
-    """The nearest fraction of a space's width in whole steps, such as heads."""
-    if space not in blueprint.by_name or blueprint[space].step == 1:
-        return value
-    return round(value * blueprint[space].steps) / blueprint[space].steps
+    return values
 
 
 def _per_space(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -12,6 +13,7 @@ from ..blocks import BlockLayer, to_blocks
 from ..core.inputs import Inputs, run
 from ..fusing.budget import Stopwatch
 from ..fusing.result import Fusion
+from ..surgery.layout import in_channels_last
 
 FORMS = ("dense", "blocks", "auto")  # the module, as blocks, and with blocks where these are faster
 
@@ -29,22 +31,27 @@ def operations(model: nn.Module, inputs: Inputs) -> int | None:
 
 @dataclass
 class Timer:
-    """Times networks against the last model in calls that take turns; each shape once.
+    """Times networks against the last model in calls that take turns; each shape once, with convolutions in
+    channels-last layout where that may be.
 
     Attributes:
-        stopwatch: times networks against the last model.
+        last: the last model.
         inputs: what they are called with.
         known: what was measured.
     """
 
-    stopwatch: Stopwatch
+    last: nn.Module
     inputs: Inputs
     known: dict[Hashable, Mapping[str, float]] = field(default_factory=dict)
+
+    @cached_property
+    def stopwatch(self) -> Stopwatch:
+        return Stopwatch(in_channels_last(self.last, self.inputs), self.inputs)
 
     def module(self, key: Hashable, model: nn.Module) -> Mapping[str, float]:
         """Form → the time of a network that has one form only."""
         if key not in self.known:
-            self.known[key] = dict.fromkeys(FORMS, self.stopwatch.ratio(model))
+            self.known[key] = dict.fromkeys(FORMS, self.stopwatch.ratio(in_channels_last(model, self.inputs)))
         return self.known[key]
 
     def fused(self, key: Hashable, fusion: Fusion) -> Mapping[str, float]:
@@ -54,7 +61,8 @@ class Timer:
             if fusion.count.effective < fusion.count.dense:
                 found = {"blocks": to_blocks(fusion, self.inputs), "auto": to_blocks(fusion, self.inputs, mode="auto")}
                 forms = {form: model for form, model in found.items() if _has_blocks(model)}
-            times = self.stopwatch.ratios({"dense": fusion.model, **forms})
+            dense = in_channels_last(fusion.model, self.inputs)
+            times = self.stopwatch.ratios({"dense": dense, **forms})
             self.known[key] = {form: times.get(form, times["dense"]) for form in FORMS}
         return self.known[key]
 

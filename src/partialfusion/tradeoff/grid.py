@@ -169,6 +169,7 @@ def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], known
         "align": "fixed-point",
         "norm": "auto",
         "convention": "value",
+        "round_to": "auto",
     }
     asked = {key: options.get(key, default) for key, default in defaults.items()}
     budget = None if options.get("budget") is None else Budget.of(options["budget"])

@@ -29,10 +29,10 @@ def frontier_page(content: Mapping[str, Any]) -> str:
             every network was scored on), `complete`; `axes` (sizes that the chart can show, each `key`, `name`,
             `single` and `counts`) and `axis` (the key of the one that `pareto` goes by); `models` (names); `mixes`
             (each `text` and `shares`); `points` (each `kind`, `method`, `alpha`, `budget`, `mix` (a number of a mix),
-            `score`, `dense`, `effective`, `flops`, `latency`, `sizes` (by the keys of the axes), `seconds`, `features`,
-            `converged`, `pareto`, `error`, `detail` (a number of a detail)); `details` (each `all` and `spaces`, with
-            counts of channels and of histograms); `bins` (ends of the histograms: `costs` by method and space, "" for
-            all, and `similarity`).
+            `score`, `dense`, `effective`, `flops`, `latency`, `slower` (the forms in which it is slower than the
+            ensemble), `sizes` (by the keys of the axes), `seconds`, `features`, `converged`, `pareto`, `error`,
+            `detail` (a number of a detail)); `details` (each `all` and `spaces`, with counts of channels and of
+            histograms); `bins` (ends of the histograms: `costs` by method and space, "" for all, and `similarity`).
     """
     parts = {
         "title": html.escape(content["title"]),

@@ -15,13 +15,13 @@ from ..blueprint import Blueprint
 from ..core.alone import alone
 from ..core.examples import inputs_and_batches
 from ..core.inputs import Output
-from ..core.literals import Align, Basis, Convention, Features, NormRule, Refit, Site, Size, Zeros
+from ..core.literals import Align, Basis, Convention, Features, NormRule, Refit, RoundTo, Site, Size, Zeros
 from ..core.modules import first_line
 from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
 from ..errors import FusionError, OptionError
 from ..features import Need
-from ..fusing.budget import Budget, Stopwatch
+from ..fusing.budget import Budget
 from ..fusing.pipeline import Pipeline, Reduced, needs_of
 from ..fusing.prepare import traced
 from ..fusing.related import of_one_base
@@ -47,6 +47,7 @@ def frontier(
     output: Output | None = None,
     alphas: Sequence[float] | None = None,
     budgets: Sequence[float | Budget] | None = None,
+    round_to: RoundTo = "auto",
     methods: Methods = ("partial-ot",),
     mixes: Sequence[Any] | None = None,
     size: Size = "dense",
@@ -93,6 +94,7 @@ def frontier(
         alphas: the sizes, 0 (one model's) to 1 (the ensemble's). Methods that fuse every channel are measured at 0.
             Default: 0, 0.2, …, 1; none of these where there are budgets.
         budgets: sizes as budgets of `fuse`, such as (1.0, 1.3, pf.Budget(flops=1.5)), beside the alphas that are given.
+        round_to: make every part of a space a multiple of so many channels, as for `fuse`.
         methods: methods of `fuse`; or a mapping from names to options of `fuse`, such as {"plain": {}, "refitted":
             {"refit": True}, "wide end": {"alpha": {"layer4*": 0.8}}}. One that says its alpha is measured at that.
         mixes: shares of the models, one per model, or for two models the share of the first. Default: equal shares.
@@ -134,6 +136,7 @@ def frontier(
         "align": align,
         "norm": norm,
         "convention": convention,
+        "round_to": round_to,
     }
     shared |= {"refit": refit, "zeros": zeros}
     known = {"seed": seed, "has_data": batches is not None, "related": of_one_base(models)}
@@ -151,7 +154,7 @@ def frontier(
         sizes = [alpha for config in configs for alpha in config.alphas if alpha is not None]
         pipeline = Pipeline(models, inputs, blueprint, batches, report, check, allow_shortfall, needs, sizes)
         reader = SimilarityReader(pipeline.sources) if details else None
-        timer = Timer(Stopwatch(models[-1], inputs), inputs) if latency else None
+        timer = Timer(models[-1], inputs) if latency else None
         run = _Run(pipeline, scorer, reader, size, timer)
         complete = run.measure(called, shares, list(combinations(configs, shares)))
     return Frontier(tuple(run.points), called, scorer.name, complete, size, run.samples)

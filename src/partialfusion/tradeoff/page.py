@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.arrays import Floats
 from ..core.text import mix_text
-from .point import Point, SpacePoint
+from .point import Point, SpacePoint, slower_than_ensemble
 
 if TYPE_CHECKING:
     from .result import Frontier
@@ -44,6 +44,7 @@ def content(frontier: Frontier, title: str) -> dict[str, Any]:
             "effective": p.effective,
             "flops": p.flops,
             "latency": None if p.latency is None else {form: float(f"{r:.4g}") for form, r in p.latency.items()},
+            "slower": list(slower_than_ensemble(p, frontier.points)),
             "sizes": {axis.key: axis.of(p) for axis in axes},
             "seconds": round(p.seconds, 3),
             "features": p.features,

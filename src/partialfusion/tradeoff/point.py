@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -109,6 +109,15 @@ class Point:
         alpha += "" if self.budget is None else f", budget={self.budget}"
         found = f"failed: {self.error}" if self.score is None else f"score {self.score:.4g}, {self.ratio:.2f}×"
         return f"Point({self.method}{alpha}, mix={mix_text(self.mix)}, {found})"
+
+
+def slower_than_ensemble(point: Point, points: Sequence[Point]) -> tuple[str, ...]:
+    """The forms in which a fused network takes longer than the ensemble with its mix, where both were timed."""
+    ensembles = [p for p in points if p.kind == "ensemble" and p.mix == point.mix]
+    if point.kind != "fused" or point.latency is None or not ensembles or ensembles[0].latency is None:
+        return ()
+    limit = ensembles[0].latency
+    return tuple(form for form, time in point.latency.items() if time > limit[form])
 
 
 def pareto(points: tuple[Point, ...]) -> tuple[Point, ...]:

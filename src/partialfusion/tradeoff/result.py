@@ -16,7 +16,7 @@ from ..core.text import mix_text, table
 from ..errors import OptionError
 from ..io.files import StrPath, replacing
 from .cost import FORMS
-from .point import COLUMN, Point, SpacePoint, pareto
+from .point import COLUMN, Point, SpacePoint, pareto, slower_than_ensemble
 
 Column = tuple[str, str, Callable[[Point], str]]
 
@@ -76,6 +76,7 @@ class Frontier:
             "ratio": point.ratio,
             "flops": point.flops,
             **{f"latency_{form}": None if point.latency is None else point.latency[form] for form in FORMS},
+            "slower": ",".join(slower_than_ensemble(point, self.points)) or None,
             "fused": point.fused if point.spaces else None,
             "isolated": point.isolated if point.spaces else None,
             "cost": point.cost,
@@ -122,7 +123,7 @@ class Frontier:
 
         def time(form: str) -> Column:
             name = "latency" if form == "dense" else form
-            return name, ">", lambda p: "" if p.latency is None else f"{p.latency[form]:.2f}"
+            return name, ">", lambda p: "" if p.latency is None else f"{p.latency[form]:.2f}{self._mark(p, form)}"
 
         budgets = any(p.budget is not None for p in self.points)
         timed = any(p.latency is not None for p in self.points)
@@ -138,6 +139,9 @@ class Frontier:
             ("seconds", ">", lambda p: f"{p.seconds:.1f}" if p.kind == "fused" else ""),
         ]
 
+    def _mark(self, point: Point, form: str) -> str:
+        return "!" if form in slower_than_ensemble(point, self.points) else ""
+
     def _single(self) -> int | None:
         """Parameters of the last model."""
         return next((p.dense for p in reversed(self.points) if p.kind == "parent"), None)
@@ -152,8 +156,10 @@ class Frontier:
         if any(p.latency is not None for p in self.points):
             notes.append(
                 f"latency: time of a call relative to {self.names[-1]}: the module, as blocks, and blocks where faster "
-                "(auto)"
+                "(auto); convolutions on a CPU in channels-last layout"
             )
+        if any(slower_than_ensemble(p, self.points) for p in self.points):
+            notes.append("!: slower than the ensemble, the models one by one")
         better = "no other network is as small and better, or as good and smaller"
         notes.append(f"front (*): {better}, by {'parameters' if self.size == 'dense' else 'parameters as blocks'}")
         return "\n".join(notes)

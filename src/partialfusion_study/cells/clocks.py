@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import partialfusion as pf
 from partialfusion.core.timing import interleaved_times, medians
 
-from ..internals import Coupling, Inputs, apply, merge
+from ..internals import Coupling, Inputs, apply, grids, merge
 from ..networks import mlp
 
 
@@ -69,13 +69,15 @@ class IndexFused:
     layout: Mapping[str, pf.Space]
 
 
-def fused_by_index(models: Sequence[nn.Module], x: Tensor, alpha: float) -> IndexFused:
+def fused_by_index(models: Sequence[nn.Module], x: Tensor, alpha: float, round_to: int = 1) -> IndexFused:
     """Two models fused channel by channel, except the first fraction alpha of the channels of every elastic space."""
     blueprint = pf.trace(models[-1], x, check=False)
+    sizes = grids(round_to, blueprint, {s.name: [s.width] * 2 for s in blueprint}, "cpu", fuses=True)
     reductions = {}
     for space in blueprint:
         index = np.arange(space.width)
-        joined = index >= (round(alpha * space.width) if space.kind == "elastic" else 0)
+        isolated = round(sizes[space.name].alpha(alpha) * space.width) if space.kind == "elastic" else 0
+        joined = index >= isolated
         reductions[space.name] = merge([Coupling.of_pairs(index, index, joined)], (0.5, 0.5))
     plan = pf.Plan(reductions, (0.5, 0.5))
     made = apply(models, [blueprint, blueprint], plan, Inputs.of(x))

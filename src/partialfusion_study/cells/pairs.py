@@ -207,6 +207,7 @@ def fused(pair: Pair, config: MethodConfig, seed: int, **options: Any) -> pf.Fus
     result = pf.fuse(
         [trained(pair.a), trained(pair.b)],
         example(pair.b),
+        round_to=1,
         align=config.align,
         blueprint=blueprint(pair.b),
         seed=seed,

@@ -68,6 +68,7 @@ class Compress:
             trained(self.model),
             example(self.model),
             keep=keep,
+            round_to=1,
             blueprint=blueprint(self.model),
             seed=self.seed,
             norm=norm_rule(self.config, blueprint(self.model)),

@@ -98,6 +98,7 @@ class TextMerge:
             [trained(self.pair.a), trained(self.pair.b)],
             example(self.pair.b),
             alpha=self.alpha,
+            round_to=1,
             align=config.align,
             blueprint=made,
             seed=self.seed,

@@ -9,7 +9,19 @@ from typing import Any, get_args
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from ...core.literals import Align, Basis, Convention, Features, MethodName, NormRule, PruningName, Refit, Site, Zeros
+from ...core.literals import (
+    Align,
+    Basis,
+    Convention,
+    Features,
+    MethodName,
+    NormRule,
+    PruningName,
+    Refit,
+    RoundTo,
+    Site,
+    Zeros,
+)
 from ...errors import FusionError, OptionError, RecipeError
 from ...fusing.options import PRUNING
 from ...fusing.validation import check_mix
@@ -41,7 +53,7 @@ FUSE_ONLY, PRUNE_ONLY = (
 MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
 OPTIONS = (
     *("alpha", "keep", "mix", "method", "features", "site", "similarity", "align", "norm", "refit", "zeros"),
-    *("convention", "check", "allow_shortfall", "device"),
+    *("round_to", "convention", "check", "allow_shortfall", "device"),
 )
 
 
@@ -61,6 +73,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "alpha": _fractions(-1.0 + 1e-9, 1.0, "from 0 (one model's widths) to 1 (the ensemble), or below 0 (smaller)"),
         "keep": _fractions(1e-9, 1.0, "above 0, up to 1 (all channels)"),
         "budget": _budget,
+        "round_to": _round_to,
         "mix": _mix,
         "evaluate": _evaluate,
         "features": choice(*get_args(Features)),
@@ -184,6 +197,11 @@ def _check_mix(document: Document, found: Fields, models: int) -> None:
             check_mix(shares, models)
         except OptionError as error:
             document.report(node, str(error))
+
+
+def _round_to(node: Node) -> RoundTo:
+    """ "auto", or a number of channels."""
+    return "auto" if isinstance(node, ScalarNode) and node.value == "auto" else whole(1)(node)
 
 
 def _budget(node: Node) -> dict[str, float | int]:

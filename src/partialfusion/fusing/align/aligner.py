@@ -103,11 +103,16 @@ class Aligner:
         self.sources.require_numbers()
         *others, last = self.sources.traced
         return [
-            PairAligner(
-                source, last, widths, self._measured(k), self.recipe, tuple(self.sources.alphas), self._paired(k)
-            )
+            PairAligner(source, last, widths, self._measured(k), self.recipe, self._announced, self._paired(k))
             for k, (source, widths) in enumerate(zip(others, self._widths, strict=True))
         ]
+
+    @property
+    def _announced(self) -> dict[str, tuple[float, ...]]:
+        """Space → the isolated fractions that it will be aligned at, as far as they are known."""
+        grids = self.sources.grids(self.recipe.round_to)
+        found = {s: {grids[s].alpha(alpha) for alpha in self.sources.alphas} for s in self.free}
+        return {s: tuple(sorted({0.0 if alpha == 1.0 else alpha for alpha in alphas})) for s, alphas in found.items()}
 
     def _measured(self, k: int) -> dict[str, Floats]:
         if self.recipe.features == "weights":
@@ -134,7 +139,7 @@ class PairAligner:
         widths: space → channels of both.
         measured: space → (n × m) cost by activations, for the spaces that were seen.
         recipe: features, method, align and convention.
-        alphas: isolated fractions that many spaces will be aligned at.
+        alphas: space → isolated fractions that it will be aligned at, as far as they are known.
         paired: space of which it is known what corresponds → (n × m) cost, the only one that counts there.
     """
 
@@ -143,7 +148,7 @@ class PairAligner:
     widths: Mapping[str, tuple[int, int]]
     measured: Mapping[str, Floats]
     recipe: Recipe
-    alphas: tuple[float, ...] = ()
+    alphas: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     paired: Mapping[str, Floats] = field(default_factory=dict)
 
     def align(self, free: Mapping[str, float], report: Report = unheard) -> Alignment:

@@ -19,19 +19,19 @@ class FixedCosts:
 
     Attributes:
         costs: space → (n × m) cost.
-        alphas: isolated fractions that will be asked for; others are solved when they are.
+        alphas: space → isolated fractions that will be asked for; others are solved when they are.
         split: leave channels of unequal widths fused in part.
     """
 
     costs: Mapping[str, Floats]
-    alphas: Sequence[float] = ()
+    alphas: Mapping[str, Sequence[float]] = field(default_factory=dict)
     split: bool = False
     _known: dict[tuple[str, float], Coupling] = field(default_factory=dict)
 
     def couple(self, space: str, alpha: float) -> Coupling:
         """The cheapest coupling of a space that leaves the fraction alpha isolated."""
         if (space, alpha) not in self._known:
-            wanted = sorted({alpha, *self.alphas})
+            wanted = sorted({alpha, *self.alphas.get(space, ())})
             found = couplings(self.costs[space], wanted, split=self.split)
             self._known.update({(space, a): c for a, c in zip(wanted, found, strict=True)})
         return self._known[space, alpha]

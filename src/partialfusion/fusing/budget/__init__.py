@@ -3,7 +3,7 @@
 from .allocate import BudgetError, allocate
 from .allocator import Allocator, allocator
 from .budget import Budget
-from .latency import Stopwatch
+from .latency import OneByOne, Stopwatch
 from .paths import Path, coupling_paths, pruning_paths
 from .sizes import Sizes, Structure
 
@@ -11,6 +11,7 @@ __all__ = [
     "Allocator",
     "Budget",
     "BudgetError",
+    "OneByOne",
     "Path",
     "Sizes",
     "Stopwatch",

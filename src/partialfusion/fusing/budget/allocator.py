@@ -13,7 +13,7 @@ from ..pruning import UnionPruner
 from ..sources import Sources
 from .allocate import allocate
 from .budget import Budget
-from .latency import Stopwatch, predicted_latency
+from .latency import OneByOne, Stopwatch, predicted_latency
 from .paths import Path, Spaces, coupling_paths, pruning_paths, support_of
 from .sizes import Sizes, Structure
 
@@ -28,6 +28,7 @@ class Allocator:
         limits: the bounds.
         target: the bounds that sizes are found for; tighter, where plans turn out larger than predicted.
         stopwatch: measures the latency of results, where that is bounded.
+        ensemble: the latency of the models one by one, which no result may exceed where latency is bounded.
         fast, slow: the largest predicted latency of a plan that held, and the smallest of one that did not.
     """
 
@@ -36,6 +37,7 @@ class Allocator:
     limits: Sizes
     target: Sizes
     stopwatch: Stopwatch | None = None
+    ensemble: float = math.inf
     fast: float = 0.0
     slow: float = math.inf
 
@@ -91,8 +93,11 @@ def allocator(
     paths = coupling_paths(sources, aligner, recipe) if pruner is None else pruning_paths(pruner, recipe)
     structure = Structure(sources.models[-1], sources.blueprint, sources.inputs, len(sources.models))
     limits = budget.limits(replace(structure.sizes({}), latency=1.0))
-    stopwatch = None
+    stopwatch, ensemble = None, math.inf
     if budget.latency is not None:
         stopwatch = Stopwatch(sources.models[-1], sources.inputs)
+        if len(sources.models) > 1:
+            ensemble = stopwatch.ratio(OneByOne(sources.models))
+            limits = replace(limits, latency=min(limits.latency, ensemble))
         structure.latency = predicted_latency(sources, list(paths.values()), structure, stopwatch)
-    return Allocator(paths, structure, limits, limits, stopwatch)
+    return Allocator(paths, structure, limits, limits, stopwatch, ensemble)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,16 +26,29 @@ SECONDS, FEWEST, MOST = 0.5, 15, 201
 MIXED = 3  # measured sizes in which the spaces are of different fractions
 
 
+class OneByOne(nn.Module):
+    """Models that are called one after the other, as for an ensemble."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+
+    def forward(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return [model(*args, **kwargs) for model in self.models]
+
+
 class Stopwatch:
     """Times networks against the last model, on the example inputs and in interleaved calls.
 
     Args:
         model: the last model.
         inputs: example inputs, with the batch size to measure.
+        fewest: the least number of rounds, where slow networks need not be timed as often as usual.
     """
 
-    def __init__(self, model: nn.Module, inputs: Inputs) -> None:
+    def __init__(self, model: nn.Module, inputs: Inputs, *, fewest: int | None = None) -> None:
         self.model, self.inputs = model, inputs.on_device_of(model)
+        self.fewest = fewest
 
     def ratio(self, other: nn.Module) -> float:
         """The time of a call, relative to the last model."""
@@ -46,7 +60,9 @@ class Stopwatch:
         modules = {"": self.model, **others}
         functions = {name: partial(module, *args, **kwargs) for name, module in modules.items()}
         with at_rest(*modules.values()), torch.no_grad():
-            times = interleaved_times(functions, seconds=SECONDS, fewest=FEWEST, most=MOST, device=device)
+            times = interleaved_times(
+                functions, seconds=SECONDS, fewest=self.fewest or FEWEST, most=MOST, device=device
+            )
         return paired_ratios(times, "", device)
 
 

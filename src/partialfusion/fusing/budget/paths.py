@@ -16,7 +16,7 @@ from ..align import Aligner
 from ..align.alignment import matched_cost
 from ..methods import Cluster, Interpolate, PruningMethod, Search
 from ..options import Recipe
-from ..pruning import UnionPruner, steps_of
+from ..pruning import UnionPruner
 from ..sources import Sources
 from .sizes import Support
 
@@ -66,7 +66,7 @@ def coupling_paths(sources: Sources, aligner: Aligner, recipe: Recipe) -> dict[S
     costs = aligner.full_costs(sources.names("elastic"))
     paths = {}
     for group in sources.blueprint.groups:
-        alphas = _fractions(sources.blueprint[group[0]].steps)
+        alphas = sources.grids(recipe.round_to)[group[0]].alphas(STEPS)
         parts = [_coupled(sources, part, costs, alphas, recipe) for part in _parts(sources.blueprint, group)]
         paths[group] = _path(alphas, _together(parts))
     return paths
@@ -84,14 +84,14 @@ def pruning_paths(pruner: UnionPruner, recipe: Recipe) -> dict[Spaces, Path]:
     blueprint, spaces = pruner.sources.blueprint, pruner.spaces(recipe.mix)
     paths = {}
     for group in blueprint.groups:
-        steps = blueprint[group[0]].steps
-        kept, more = _fractions(steps)[1:], _fractions(steps)
+        grid = pruner.sources.grids(recipe.round_to)[group[0]]
+        kept, more = grid.kept(STEPS), grid.alphas(STEPS)
         fractions = kept if single else [f - 1 for f in kept[:-1]] + more
         parts = []
         for name, *_ in _parts(blueprint, group):
             space = spaces[name]
             widths = np.bincount(space.model, minlength=len(pruner.sources.models)).tolist()
-            targets = [steps_of(f, widths, keep=single) for f in fractions]
+            targets = [replace(grid, widths=tuple(widths)).steps(f, keep=single) for f in fractions]
             parts.append(list(_pruned(space, targets, quick, len(widths), recipe.seed)))
         paths[group] = _path(fractions, _together(parts))
     return paths
@@ -177,12 +177,6 @@ def _path(fractions: Sequence[float], states: Sequence[State]) -> Path:
     losses = (-np.log1p(-relative)) ** POWER
     losses = np.maximum.accumulate(losses[::-1])[::-1]  # rounding may let one grow
     return Path(tuple(fractions), tuple(losses.tolist()), tuple(s for _, s in states))
-
-
-def _fractions(width: int) -> list[float]:
-    """Fractions of a space that make different numbers of channels, or of steps, 0 to 1."""
-    counts = sorted({round(width * k / STEPS) for k in range(STEPS + 1)})
-    return [k / width for k in counts]
 
 
 def support_of(table: np.ndarray, *, dense: bool = False) -> Support:

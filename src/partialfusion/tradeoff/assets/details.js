@@ -12,6 +12,7 @@ function drawReadout(holder, point) {
   if (point.latency !== null) {
     const times = ["dense", "blocks", "auto"].map((form) => `${point.latency[form].toFixed(2)}×`);
     rows.push(point.kind === "fused" ? ["Latency: module, blocks, auto", times.join(" / ")] : ["Latency", times[0]]);
+    if (point.slower.length) rows.push(["Slower than the ensemble", point.slower.map((form) => (form === "dense" ? "module" : form)).join(", ")]);
   }
   const against = (kind, name) => {
     const others = measured.filter((p) => p.kind === kind && p.number !== point.number && (kind === "parent" || p.mix === point.mix || point.mix === null));
