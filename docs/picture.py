@@ -40,10 +40,10 @@ def network(ax: Axes, x: float, layers: list[list[str]], title: str) -> None:
 
 def idea(ax: Axes) -> None:
     ends = [INK] * 2
-    network(ax, 0.0, [ends, [A] * 5, [A] * 5, ends], "network A")
-    network(ax, 4.4, [ends, [B] * 5, [B] * 5, ends], "network B")
-    fused = [A] * 2 + [BOTH] * 3 + [B] * 2
-    network(ax, 9.4, [ends, fused, fused, ends], "partially fused, alpha = 0.4")
+    network(ax, 0.0, [ends, [A] * 4, [A] * 4, ends], "network A")
+    network(ax, 4.4, [ends, [B] * 4, [B] * 4, ends], "network B")
+    fused = [A] * 2 + [BOTH] * 2 + [B] * 2
+    network(ax, 9.4, [ends, fused, fused, ends], "partially fused, alpha = 0.5")
     ax.annotate("", (9.0, 0), (7.85, 0), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.5})
     notes = ((A, "isolated: A alone", 1.55), (BOTH, "fused: average of both", 0.0), (B, "isolated: B alone", -1.55))
     for colour, text, y in notes:

@@ -18,7 +18,7 @@ from .tradeoff import Frontier, frontier
 from .tradeoff import Point as FrontierPoint
 
 PIXELS, CLASSES = 64, 10
-ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)  # multiples of 16 channels, which kernels like
 SHARES = (0.3, 0.5, 0.7)  # the share of model A in the mix
 DIGIT = 4  # the digit that only model A knows
 STEPS = 1200  # training steps of each model

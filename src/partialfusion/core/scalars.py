@@ -25,7 +25,7 @@ def is_whole(value: object) -> TypeGuard[Integral]:
 
 def is_number(value: object) -> bool:
     """Whether a value is a real number, of Python or of NumPy; bools are none, nor is what no float holds."""
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
         float(value)
