@@ -17,6 +17,7 @@ from partialfusion import demo as digits
 
 A, B, BOTH, INK = "#2f6fb3", "#d9822b", "#7a4fa3", "#333333"
 SEEDS = range(5)
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def network(ax: Axes, x: float, layers: list[list[str]], title: str) -> None:
@@ -40,10 +41,10 @@ def network(ax: Axes, x: float, layers: list[list[str]], title: str) -> None:
 
 def idea(ax: Axes) -> None:
     ends = [INK] * 2
-    network(ax, 0.0, [ends, [A] * 4, [A] * 4, ends], "network A")
-    network(ax, 4.4, [ends, [B] * 4, [B] * 4, ends], "network B")
-    fused = [A] * 2 + [BOTH] * 2 + [B] * 2
-    network(ax, 9.4, [ends, fused, fused, ends], "partially fused, alpha = 0.5")
+    network(ax, 0.0, [ends, [A] * 5, [A] * 5, ends], "network A")
+    network(ax, 4.4, [ends, [B] * 5, [B] * 5, ends], "network B")
+    fused = [A] * 2 + [BOTH] * 3 + [B] * 2
+    network(ax, 9.4, [ends, fused, fused, ends], "partially fused, alpha = 0.4")
     ax.annotate("", (9.0, 0), (7.85, 0), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.5})
     notes = ((A, "isolated: A alone", 1.55), (BOTH, "fused: average of both", 0.0), (B, "isolated: B alone", -1.55))
     for colour, text, y in notes:
@@ -55,7 +56,7 @@ def idea(ax: Axes) -> None:
 
 def dial(ax: Axes) -> None:
     torch.set_num_threads(1)
-    studies = [digits.study(digits.specialists(seed), shares=(0.5,)) for seed in SEEDS]
+    studies = [digits.study(digits.specialists(seed), alphas=ALPHAS, shares=(0.5,), round_to=1) for seed in SEEDS]
     fused = [[p for p in s.points if p.method == "partial-ot"] for s in studies]
     ratio = [p.effective_ratio for p in fused[0]]
     accuracy = [100 * mean(points[k].accuracy for points in fused) for k in range(len(ratio))]
