@@ -349,13 +349,14 @@ def dials() -> Figure:
 
         for alpha in (0.0, 0.4, 1.0):
             for share in shares:
-                fused = pf.fuse(models, x, alpha=alpha, mix=[share, 1 - share], blueprint=blueprint)
+                fused = pf.fuse(models, x, alpha=alpha, mix=[share, 1 - share], round_to=1, blueprint=blueprint)
                 by_share.setdefault((alpha, share), []).append(measured(fused.model))
         for alpha in alphas:
             fused = pf.fuse(
                 models,
                 x,
                 alpha=alpha,
+                round_to=1,
                 features="weights",
                 data=data,
                 method="partial-ot",

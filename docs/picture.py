@@ -17,6 +17,7 @@ from partialfusion import demo as digits
 
 A, B, BOTH, INK = "#2f6fb3", "#d9822b", "#7a4fa3", "#333333"
 SEEDS = range(5)
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def network(ax: Axes, x: float, layers: list[list[str]], title: str) -> None:
@@ -55,7 +56,7 @@ def idea(ax: Axes) -> None:
 
 def dial(ax: Axes) -> None:
     torch.set_num_threads(1)
-    studies = [digits.study(digits.specialists(seed), shares=(0.5,)) for seed in SEEDS]
+    studies = [digits.study(digits.specialists(seed), alphas=ALPHAS, shares=(0.5,), round_to=1) for seed in SEEDS]
     fused = [[p for p in s.points if p.method == "partial-ot"] for s in studies]
     ratio = [p.effective_ratio for p in fused[0]]
     accuracy = [100 * mean(points[k].accuracy for points in fused) for k in range(len(ratio))]

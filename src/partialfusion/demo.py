@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .core.inputs import Inputs, Signature, run
+from .core.literals import RoundTo
 from .core.progress import ProgressCallback, silent
 from .errors import DataError, FusionError, OptionError
 from .fusing.scoring import Accuracy
@@ -18,7 +19,7 @@ from .tradeoff import Frontier, frontier
 from .tradeoff import Point as FrontierPoint
 
 PIXELS, CLASSES = 64, 10
-ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)  # multiples of 16 channels, which kernels like
 SHARES = (0.3, 0.5, 0.7)  # the share of model A in the mix
 DIGIT = 4  # the digit that only model A knows
 STEPS = 1200  # training steps of each model
@@ -204,6 +205,7 @@ def study(
     *,
     alphas: Sequence[float] = ALPHAS,
     shares: Sequence[float] = SHARES,
+    round_to: RoundTo = "auto",
     details: bool = False,
     progress: ProgressCallback = silent,
 ) -> Study:
@@ -216,6 +218,7 @@ def study(
         pair: the trained networks with their data.
         alphas: isolated fractions of the channels.
         shares: shares of model A in the mix.
+        round_to: channels that every part of a layer is a multiple of, as for `fuse`.
         details: whether to compare fused and isolated channels too, which the page of the frontier shows.
         progress: callback that gets the current step and the fraction of the work that is done.
     """
@@ -226,6 +229,7 @@ def study(
         alphas=alphas,
         methods=("average", "partial-ot"),
         mixes=shares,
+        round_to=round_to,
         size="effective",
         details=details,
         progress=progress,

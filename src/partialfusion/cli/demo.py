@@ -110,13 +110,13 @@ def next_steps(saved: Path | None) -> list[str]:
         f"partialfusion trace {net} --input 1,64",
         *([] if saved else [f"partialfusion demo --save {folder}"]),
         f"partialfusion fuse {net} {a} {b} \\",
-        f"    --input 1,64 --alpha 0.2 --alpha hidden1=0.8 --out {fused}",
+        f"    --input 1,64 --alpha 0.25 --alpha hidden1=0.75 --out {fused}",
         "",
         "import partialfusion as pf",
         "from partialfusion import demo",
         "",
         "pair = demo.specialists(seed=1)",
-        "result = pf.fuse([pair.a, pair.b], pair.test.images[:2], alpha=0.4, mix=[0.6, 0.4])",
+        "result = pf.fuse([pair.a, pair.b], pair.test.images[:2], alpha=0.5, mix=[0.6, 0.4])",
         "print(result.summary())",
     ]
 
@@ -137,7 +137,7 @@ def _study_table(study: Study) -> Table:
         table.add_column(f"{share:.1f} : {1 - share:.1f}", justify="right")
     alphas = list(dict.fromkeys(p.alpha for p in study.points if p.method == "partial-ot"))
     rows: list[tuple[str, str, float | None]] = [("plain average", "average", 0.0)]
-    rows += [(f"fused, alpha {alpha:.1f}", "partial-ot", alpha) for alpha in alphas]
+    rows += [(f"fused, alpha {alpha:.2f}", "partial-ot", alpha) for alpha in alphas]
     rows += [("ensemble", "ensemble", None)]
     for label, method, alpha in rows:
         points = [study.find(method, alpha=alpha, share=share) for share in shares]
