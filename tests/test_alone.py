@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import partialfusion as pf
+from rotation.networks import Transformer
 from zoo import ZOO, identical, snapshot
 
 THREADS, ROUNDS = 8, 2
@@ -43,6 +44,22 @@ def test_threads_with_models_of_their_own() -> None:
     expected = [snapshot(pf.fuse(models(seed), x, alpha=0.4).model) for seed in range(2)]
     results = in_threads(lambda k: pf.fuse(models(k % 2), x, alpha=0.4).model)
     assert all(identical(expected[k % 2], found) for k, found in enumerate(results))
+
+
+def test_threads_that_rotate_and_refit() -> None:
+    """Shared models, rotated in some threads and not in others."""
+    sources, x = [Transformer(seed) for seed in range(2)], torch.randn(4, 4, 7)
+    data = [torch.randn(32, 4, 7)]
+    before = [snapshot(m) for m in sources]
+    options = [{"similarity": "rotation"}, {"similarity": "rotation", "refit": True}, {"refit": True}]
+
+    def fused(k: int) -> nn.Module:
+        return pf.fuse(sources, x, data=data, alpha=0.5, **options[k % len(options)]).model  # type: ignore[arg-type]
+
+    expected = [snapshot(fused(k)) for k in range(len(options))]
+    for k, found in enumerate(in_threads(fused, THREADS)):
+        assert identical(expected[k % len(options)], found)
+    assert all(identical(held, model) for held, model in zip(before, sources, strict=True))
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode(), torch.autocast("cpu"), torch.no_grad()])

@@ -13,7 +13,7 @@ import partialfusion as pf
 from partialfusion.core.inputs import Inputs
 from partialfusion.errors import OptionError
 from partialfusion.fusing.budget import Path, Sizes, Structure, allocate, latency
-from partialfusion.fusing.budget.paths import support_of
+from partialfusion.fusing.budget.paths import _readers, support_of
 from partialfusion.fusing.budget.sizes import Support
 from partialfusion_study.networks import ResNet18, mlp
 from zoo import ZOO
@@ -106,10 +106,14 @@ def test_budgets_hold_for_generalised_pruning(method):
 
 @pytest.mark.parametrize("method", ["cluster", "interpolate", "magnitude"])
 def test_generalised_pruning_may_narrow_some_spaces_to_widen_others(method):
+    """Three channels in four of the first space are next to nothing."""
     models, x = pair()
+    with torch.no_grad():
+        for parameter in (p for m in models for p in m[0].parameters()):
+            parameter[3:] *= 1e-3
     result = pf.fuse(models, x, budget=1.0, method=method, data=[torch.randn(64, *x.shape[1:])])
     assert result.count.ratio <= 1.0
-    assert min(result.recipe.alpha.values()) < 0 < max(result.recipe.alpha.values())
+    assert result.recipe.alpha["0"] < 0 < max(result.recipe.alpha.values())
 
 
 @pytest.mark.parametrize("method", ["cluster", "interpolate"])
@@ -266,6 +270,63 @@ def test_allocation_is_close_to_the_best_there_is():
         ]
         assert found in fitting
         assert loss(found) <= min(map(loss, fitting)) + 1.0
+
+
+def random_paths(model, x, rng):
+    """The structure of a model of two, and paths of its spaces with convex losses."""
+    blueprint = pf.trace(model, x, check=False)
+    paths = {}
+    for space in (s for s in blueprint if s.kind == "elastic"):
+        n = space.width
+        losses = np.append(np.cumsum(np.sort(rng.random(n)) ** 2)[::-1], 0.0)
+        supports = tuple({space.name: Support({1: k, 2: k, 3: n - k})} for k in range(n + 1))
+        paths[space.name,] = Path(tuple(k / n for k in range(n + 1)), tuple(losses), supports)
+    return Structure(model, blueprint, Inputs.of(x), 2), paths
+
+
+def lost(paths, sizes):
+    return sum(path.losses[path.nearest(sizes[name])] for (name,), path in paths.items())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 0.5])
+def test_bounds_on_several_sizes_are_never_spent_worse_than_by_one_alpha(alpha):
+    """In a convolutional network operations and parameters are in different layers. The sizes of one alpha are the
+    bounds, with and without room to spare in one of them."""
+    model, x = ZOO["vgg-bn"].model(0), ZOO["vgg-bn"].inputs()
+    rng = np.random.default_rng(0)
+    for room in (1.0, 3.0):
+        structure, paths = random_paths(model, x, rng)
+        uniform = {spaces: path.nearest(alpha) for spaces, path in paths.items()}
+        size = structure.sizes({s: c for g, path in paths.items() for s, c in path.supports[uniform[g]].items()})
+        together = sum(path.losses[uniform[g]] for g, path in paths.items())
+        for limits in (
+            Sizes(dense=size.dense, flops=room * size.flops),
+            Sizes(dense=room * size.dense, flops=size.flops),
+        ):
+            found = allocate(paths, structure, limits)
+            assert lost(paths, found) <= together + 1e-9
+            used = {s: path.supports[path.nearest(found[s])][s] for (s,), path in paths.items()}
+            assert structure.sizes(used).fits(limits)
+
+
+def test_a_bound_with_room_to_spare_costs_nothing():
+    """A bound that cannot be reached changes nothing: what is bounded besides is spent as if it were alone."""
+    model, x = ZOO["vgg-bn"].model(0), ZOO["vgg-bn"].inputs()
+    structure, paths = random_paths(model, x, np.random.default_rng(1))
+    largest = structure.sizes({s: c for path in paths.values() for s, c in path.supports[-1].items()})
+    alone = lost(paths, allocate(paths, structure, Sizes(flops=largest.flops / 2)))
+    both = lost(paths, allocate(paths, structure, Sizes(flops=largest.flops / 2, dense=largest.dense)))
+    assert both <= 1.02 * alone
+
+
+def test_a_loss_counts_for_every_layer_that_reads_it():
+    """A residual stream has more readers than the space within a block."""
+    torch.manual_seed(0)
+    models, x = [ResNet18(4).eval() for _ in range(2)], torch.randn(2, 3, 32, 32)
+    blueprint = pf.trace(models[-1], x, check=False)
+    assert _readers(blueprint, ("conv1",)) == 4
+    assert _readers(blueprint, ("layers.0.0.conv1",)) == 1
+    assert _readers(blueprint, ("conv1", "layers.0.0.conv1")) == 5
 
 
 @pytest.mark.parametrize(

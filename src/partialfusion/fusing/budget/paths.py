@@ -41,6 +41,10 @@ class Path:
     losses: tuple[float, ...]
     supports: tuple[Mapping[str, Support], ...]
 
+    def nearest(self, fraction: float) -> int:
+        """Where the fraction is nearest to a given one."""
+        return min(range(len(self.fractions)), key=lambda t: abs(self.fractions[t] - fraction))
+
     def corners(self) -> list[int]:
         """Where the lower convex hull of the losses over the channels bends: the sizes worth stopping at."""
         widths = [sum(n for support in per_space.values() for n in support.values()) for per_space in self.supports]
@@ -68,7 +72,7 @@ def coupling_paths(sources: Sources, aligner: Aligner, recipe: Recipe) -> dict[S
     for group in sources.blueprint.groups:
         alphas = sources.grids(recipe.round_to)[group[0]].alphas(STEPS)
         parts = [_coupled(sources, part, costs, alphas, recipe) for part in _parts(sources.blueprint, group)]
-        paths[group] = _path(alphas, _together(parts))
+        paths[group] = _path(alphas, _together(parts), _readers(sources.blueprint, group))
     return paths
 
 
@@ -93,7 +97,7 @@ def pruning_paths(pruner: UnionPruner, recipe: Recipe) -> dict[Spaces, Path]:
             widths = np.bincount(space.model, minlength=len(pruner.sources.models)).tolist()
             targets = [replace(grid, widths=tuple(widths)).steps(f, keep=single) for f in fractions]
             parts.append(list(_pruned(space, targets, quick, len(widths), recipe.seed)))
-        paths[group] = _path(fractions, _together(parts))
+        paths[group] = _path(fractions, _together(parts), _readers(blueprint, group))
     return paths
 
 
@@ -167,16 +171,22 @@ def _solved(
     return [[c] for c in couplings(costs[0], alphas, rest=False)]
 
 
-def _path(fractions: Sequence[float], states: Sequence[State]) -> Path:
+def _path(fractions: Sequence[float], states: Sequence[State], readers: int) -> Path:
     """The path of a space from its relative losses.
 
-    What one layer loses, the next cannot give back: kept parts multiply, so losses add as logarithms. The power above
-    one keeps single layers from becoming bottlenecks; it was chosen on held-out images (docs/how-it-works.md).
+    What one layer loses, the next cannot give back: kept parts multiply, so losses add as logarithms, and every layer
+    that reads a space has its loss. The power above one keeps single layers from becoming bottlenecks; both were chosen
+    on held-out images (docs/how-it-works.md).
     """
     relative = np.minimum([lost for lost, _ in states], WORST)
-    losses = (-np.log1p(-relative)) ** POWER
+    losses = readers * (-np.log1p(-relative)) ** POWER
     losses = np.maximum.accumulate(losses[::-1])[::-1]  # rounding may let one grow
     return Path(tuple(fractions), tuple(losses.tolist()), tuple(s for _, s in states))
+
+
+def _readers(blueprint: Blueprint, group: Spaces) -> int:
+    """How many weights read some space of a group, one at least: many, where it is a residual stream."""
+    return max(1, len({b.parameter for name in group for b in blueprint[name].bindings if b.role == "reads"}))
 
 
 def support_of(table: np.ndarray, *, dense: bool = False) -> Support:
