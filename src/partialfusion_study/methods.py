@@ -30,6 +30,8 @@ class MethodConfig:
         images: the number of unlabelled training images, or passages of text, that are passed as data; 0 for none.
         refit: whether the layers are refitted on them.
         similarity: as in `fuse`.
+        joint: whether directions are aligned jointly, which is what `align="fixed-point"` means for them; otherwise in
+            one pass.
     """
 
     stored_as: ClassVar[str] = "Way"  # committed results are hashed under this name
@@ -44,6 +46,12 @@ class MethodConfig:
     images: int = 0
     refit: bool = False
     similarity: Basis = field(default="auto", metadata={"added": True})
+    joint: bool = field(default=False, metadata={"added": True})
+
+    @property
+    def alignment(self) -> Align:
+        """As `align` in `fuse`."""
+        return "greedy" if self.similarity == "rotation" and not self.joint else self.align
 
     def options(self, data: DataName, seed: int) -> dict[str, Any]:
         """Keyword arguments that `fuse` and `prune` share, for networks of images."""

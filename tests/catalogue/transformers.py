@@ -37,6 +37,9 @@ the tiny models and in double precision for those of timm's families, where roun
 - *itself*: the model is fused with itself at alpha = 0;
 - *twin*: the model is fused at alpha = 0 with a copy whose stream, heads, channels within heads and MLPs were reordered
   by hand, matched by weights and by activations; the larger deviation is shown;
+- *directions*: with `similarity="rotation"` the model is fused with itself and with a copy whose heads were rotated by
+  hand, too, at alpha = 0, and two models are rotated and then kept apart, which is the ensemble; the largest deviation
+  is shown;
 - *pruned*: half of every elastic space is kept; the result has fewer heads and a narrower stream, runs, and has so many
   parameters relative to the whole.
 
@@ -84,7 +87,7 @@ def main(*, families_too: bool = True) -> list[str]:
     """Writes the page; gives the names of the models that fail."""
     start = time.perf_counter()
     zoo, families = _rows(list(ZOO), list(MEMBERS) if families_too else [])
-    parts = [_introduction(zoo, start), _table(zoo, ["ensemble", "itself", "twin", "pruned"]), ""]
+    parts = [_introduction(zoo, start), _table(zoo, ["ensemble", "itself", "twin", "directions", "pruned"]), ""]
     parts.append(_families(families) if families_too else WITHOUT_FAMILIES)
     PAGE.write_text("\n".join(parts) + "\n")
     failed = [r.name for r in zoo if r.failing] + [f"timm's {r.name}" for r in families if r.failing]
@@ -102,6 +105,7 @@ def zoo_row(name: str) -> Row:
             "ensemble": lambda: _ensemble(case),
             "itself": lambda: _verdict(check.itself(case)),
             "twin": lambda: _verdict(max(check.twin(case, family, data=data) for data in (False, True))),
+            "directions": lambda: _verdict(max(check.rotated(case, family).values())),
             "pruned": lambda: _pruned(case, family),
             "sources": lambda: _untouched(case),
         },

@@ -8,7 +8,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.stats import ortho_group
 
 from partialfusion.core.arrays import Floats
-from partialfusion.solvers.directions import directions, procrustes, similarity
+from partialfusion.solvers.directions import alike_first, directions, procrustes, similarity
 
 
 def covariances(samples: list[Floats]):
@@ -68,6 +68,21 @@ def test_two_models_have_the_singular_vectors() -> None:
     found = directions(cross, [6, 6])
     diagonal = found.rotations[0].T @ cross(0, 1) @ found.rotations[1]
     np.testing.assert_allclose(diagonal, np.diag(np.linalg.svd(cross(0, 1), compute_uv=False)), atol=1e-10)
+
+
+def test_directions_of_rotated_models_that_differ_least_come_first() -> None:
+    """However many are fused, no others, such as singular vectors, differ less."""
+    rng = np.random.default_rng(3)
+    common = rng.normal(size=(500, 4))
+    samples = [common @ rng.normal(size=(4, 6)) + rng.normal(size=(500, 6)) for _ in range(2)]
+    cross = covariances(samples)
+    known = procrustes(cross(0, 1))
+    found = alike_first(cross, known)
+    np.testing.assert_allclose(found.rotations[0] @ found.rotations[1].T, known, atol=1e-10)
+    ours, singular = (np.sort(f.differences[0]) for f in (found, directions(cross, [6, 6])))
+    np.testing.assert_allclose(ours, found.differences[0])
+    assert (np.cumsum(ours) <= np.cumsum(singular) + 1e-10).all()
+    assert ours[:3].sum() < 0.99 * singular[:3].sum()
 
 
 def test_the_differences_are_those_of_the_samples() -> None:

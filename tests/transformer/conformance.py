@@ -21,11 +21,12 @@ import partialfusion as pf
 from partialfusion.core.modules import named_tensors
 from partialfusion.core.plain import plain
 
-from .twins import Family, heads, spaces, streams, twin_of
+from .twins import Family, heads, rotated_twin_of, spaces, streams, twin_of
 from .zoo import Entry, Inputs
 
 MIX = (0.3, 0.7)
 TOLERANCE = 1e-5
+NEARLY = 0.999  # of channels kept apart: all of them in models this small, and yet they are compared first
 CONFESSION = "not the ensemble"
 
 # Models of the zoo whose alpha=1 is not the mix of the logits, and why. They must say so themselves.
@@ -166,6 +167,20 @@ def twin(case: Case, family: Family, *, data: bool = False) -> float:
     how: dict[str, Any] = {"data": case.batches(), "norm": "analytic"} if data else {"features": "weights"}
     fused = case.fuse([twin_of(case.model, family), case.model], alpha=0.0, method="partial-ot", **how)
     return deviation(case.run(fused.model), case.outputs[-1])
+
+
+def rotated(case: Case, family: Family) -> dict[str, float]:
+    """How far results by directions are from what they should be: the model fused with itself, with a twin whose heads
+    were rotated by hand, and two models rotated and then kept apart, which is the ensemble."""
+    how: dict[str, Any] = {"similarity": "rotation", "method": "partial-ot", "data": case.batches(), "norm": "analytic"}
+    mixed = sum(share * output for share, output in zip(MIX, case.outputs, strict=True))
+    twin = rotated_twin_of(case.model, family)
+    return {
+        "twin by hand": deviation(case.run(twin), case.outputs[-1]),
+        "itself": deviation(case.run(case.fuse([case.model] * 2, alpha=0.0, **how).model), case.outputs[-1]),
+        "twin": deviation(case.run(case.fuse([twin, case.model], alpha=0.0, **how).model), case.outputs[-1]),
+        "ensemble": deviation(case.run(case.fuse(case.models, alpha=NEARLY, mix=MIX, **how).model), mixed),
+    }
 
 
 def pruned(case: Case, family: Family) -> Pruned:

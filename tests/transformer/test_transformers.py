@@ -13,6 +13,7 @@ from .needs import need
 from .twins import Family, unmatched
 from .zoo import ZOO
 
+ROTATED = ("vit", "llama")  # layer norms; RMS norms, rotary positions and grouped queries
 # Streams and heads that keep their size when half of everything is pruned, and why.
 STIFF: dict[str, dict[str, str]] = {}
 
@@ -63,6 +64,13 @@ def test_fused_with_itself_it_is_itself(case: Case) -> None:
 @pytest.mark.parametrize("data", [False, True], ids=["weights", "data"])
 def test_fused_with_its_twin_it_is_itself(case: Case, family: Family, data: bool) -> None:
     assert check.twin(case, family, data=data) <= TOLERANCE
+
+
+def test_by_directions_everything_exact_stays_exact(case: Case, family: Family) -> None:
+    """A few kinds; `make catalogue` has all of them."""
+    if case.entry.name not in ROTATED:
+        pytest.skip("in make catalogue")
+    assert max(check.rotated(case, family).values()) <= TOLERANCE
 
 
 def test_pruning_shrinks_heads_and_streams(case: Case, family: Family) -> None:

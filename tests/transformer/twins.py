@@ -1,4 +1,5 @@
-"""Twins permuted by hand: the same function with stream, heads, channels within heads and MLPs in another order.
+"""Twins made by hand: the same function with stream, heads, channels within heads and MLPs in another order, or with
+heads that are rotated, too.
 
 A family says, by patterns of names, which axis of which tensor belongs to which space; the library is not asked. In a
 pattern a dot is a dot and # a number; `{block}` in the name of a space is what the group of that name matched, and
@@ -71,6 +72,26 @@ def twin_of(model: nn.Module, family: Family, seed: int = 0) -> nn.Module:
             for axis, names in _axes(family, name, value):
                 value = value.index_select(axis, torch.from_numpy(_side_by_side([orders[n] for n in names])))
             tensor.copy_(value)
+    return twin
+
+
+def rotated_twin_of(model: nn.Module, family: Family, seed: int = 0) -> nn.Module:
+    """A twin in which, beside the orders, the channels within heads are rotated: queries with keys, and values."""
+    twin = twin_of(model, family, seed)
+    rng = np.random.default_rng(seed)
+    rotations: dict[str, np.ndarray] = {}
+    widths = spaces(twin, family)
+    for space in widths:
+        block, _, part = space.rpartition(":")
+        if block and part in HEAD_PARTS and space not in rotations:
+            rotations |= _head_rotations(family, block, widths, rng)
+    with torch.no_grad():
+        for name, tensor in twin.state_dict().items():
+            for axis, names in _axes(family, name, tensor):
+                if any(n in rotations for n in names):
+                    parts = [torch.from_numpy(rotations.get(n, np.eye(widths[n]))) for n in names]
+                    rows = tensor.movedim(axis, 0)
+                    rows.copy_(torch.einsum("ij,i...->j...", torch.block_diag(*parts), rows.double()))
     return twin
 
 
@@ -154,6 +175,30 @@ def _heads(family: Family, block: str, widths: dict[str, int], rng: np.random.Ge
         f"{block}:heads": queries,
         f"{block}:qkv": np.concatenate(packed, 1).ravel(),
     }
+
+
+def _head_rotations(
+    family: Family, block: str, widths: dict[str, int], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """One rotation for the queries and keys of every key head, and one for its values."""
+    size = family.head_size
+    count = heads(widths, family)[block]
+    key_heads = widths.get(f"{block}:k", count * size) // size
+    drawn = np.linalg.qr(rng.standard_normal((2, key_heads, size, size)))[0]
+    qk, v = (np.stack([np.eye(size)] * key_heads) if family.rotary else drawn[0]), drawn[1]
+
+    def diagonal(*blocks: np.ndarray) -> np.ndarray:
+        return torch.block_diag(*map(torch.from_numpy, blocks)).numpy()
+
+    owner = np.arange(count) * key_heads // count
+    found = {
+        "q": diagonal(*qk[owner]),
+        "k": diagonal(*qk),
+        "v": diagonal(*v),
+        "o": diagonal(*v[owner]),
+        "qkv": diagonal(*(part for q, w in zip(qk, v, strict=True) for part in (q, q, w))),
+    }
+    return {f"{block}:{part}": rotation for part, rotation in found.items() if f"{block}:{part}" in widths}
 
 
 def _derangement(n: int, rng: np.random.Generator) -> np.ndarray:

@@ -114,10 +114,7 @@ class WeightCosts:
         cached = self._cache.get(key)
         if cached is not None and all(x is y for x, y in zip(cached[0], state, strict=True)):
             return self.weights[b.parameter] * cached[1]
-        ours, theirs = self._kernels(b.parameter, couplings, keep=b.axis)
-        x = slices(self.ours.mapped(a.parameter, ours, keep=a.axis), a)
-        y = slices(self.theirs.mapped(b.parameter, theirs, keep=b.axis), b)
-        found = _squared_distances(moved(x), moved(y)).cpu().numpy()
+        found = _squared_distances(*self._slices(a, b, couplings)).cpu().numpy()
         if self._is_kept(space, found.nbytes):
             self._cache[key] = state, found
         return self.weights[b.parameter] * found
@@ -128,6 +125,25 @@ class WeightCosts:
         axes = self.bindings(space)
         alone = len({tuple(self.others(b)) for _, b in axes}) == 1
         return not alone and len(axes) * size <= KEPT
+
+    def products(self, space: str, couplings: Couplings) -> Floats:
+        """(n × m) inner products of channel i of our model with channel j of theirs, the other spaces as coupled.
+
+        The objective falls by twice what a rotation of the space makes of their sum. They are relative to the largest
+        sum that there could be.
+        """
+        total, most = np.zeros((self.ours.blueprint[space].width, self.theirs.blueprint[space].width)), 0.0
+        for a, b in self.bindings(space):
+            x, y = self._slices(a, b, couplings)
+            total += self.weights[b.parameter] * (x @ y.T).cpu().double().numpy()
+            most += self.weights[b.parameter] * float(x.norm() * y.norm())
+        return total / most if most > 0 else total
+
+    def _slices(self, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> tuple[Tensor, Tensor]:
+        """The channels of an axis in both models, (n × d) and (m × d), the other axes in common coordinates."""
+        ours, theirs = self._kernels(b.parameter, couplings, keep=b.axis)
+        x = slices(self.ours.mapped(a.parameter, ours, keep=a.axis), a)
+        return moved(x), moved(slices(self.theirs.mapped(b.parameter, theirs, keep=b.axis), b))
 
     def _kernels(
         self, name: str, couplings: Couplings, keep: int | None = None

@@ -10,10 +10,11 @@ from functools import cached_property
 
 from torch import nn
 
-from ..blueprint import Blueprint
+from ..blueprint import Blueprint, Space
 from ..core.batches import Batches
 from ..core.inputs import Inputs
 from ..core.literals import Mix
+from ..core.modules import canonical_names
 from ..core.plain import holding
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
@@ -32,10 +33,11 @@ from ..surgery import (
 from ..surgery.config import follow_config, refuse
 from .align import Aligner
 from .budget import Allocator, Budget, BudgetError, allocator
+from .conform import conformed
 from .methods import Interpolate
 from .notices import Notices
 from .options import Recipe
-from .prepare import changes_of
+from .prepare import changes_of, traced
 from .pruning import UnionPruner
 from .refitting import refit_result
 from .result import Fusion, Latency, not_interpolated
@@ -124,8 +126,8 @@ class Pipeline:
     alphas: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        given, self.models = self.models, [holding(m, self.blueprint.shapes) for m in self.models]
-        self._changes = changes_of(given[-1], self.models[-1])
+        self._given, self.models = self.models, [holding(m, self.blueprint.shapes) for m in self.models]
+        self._changes = changes_of(self._given[-1], self.models[-1])
         for change in self._changes:
             log.warning("%s", change)
         self.sources = Sources(self.models, self.blueprint, self.inputs, self.batches, self.needs, self.alphas)
@@ -134,7 +136,7 @@ class Pipeline:
         self.notices = Notices()
         self._originals = tuple(self.models)
         self._rotations: Rotations | None = None
-        self._turned: dict[bool, Pipeline] = {}
+        self._turned: dict[tuple[bool, str], Pipeline] = {}
 
     def turned(self, recipe: Recipe, budget: Budget | None) -> Pipeline:
         """The pipeline on models whose directions correspond, where the recipe asks for that and something may be
@@ -149,6 +151,8 @@ class Pipeline:
         if recipe.similarity == "auto" and not (blueprint.normed or any(s.bundle for s in blueprint)):
             return self  # no transformer
         found = self._rotatable
+        if recipe.similarity == "rotation" and (untied := self._untied) is not None:
+            return untied.turned(recipe, budget)
         if not (found.spaces if len(self.models) > 1 else found.directions):
             if recipe.similarity == "rotation":
                 self.notices.once(f"nothing in {type(self.models[-1]).__name__} may be rotated: channels are compared")
@@ -157,18 +161,34 @@ class Pipeline:
             self.notices.once(f"{shorten(found.left)} may not be rotated: there, channels are compared")
         equal = all(len(set(self.sources.widths[s])) == 1 for s in found.directions)
         whole = budget is None and equal and recipe.keep is None and not any(sizes.get(s) for s in found.directions)
-        if whole not in self._turned:
+        key = whole, recipe.align
+        if key not in self._turned:
             self.progress("rotating the models", 0.0)
             other = copy.copy(self)
-            other.sources, other._rotations = rotated(self.sources, found, keep_norms=whole, seed=recipe.seed)
+            other.sources, other._rotations = rotated(self.sources, found, recipe, keep_norms=whole)
             other.models = other.sources.models
             other._aligners, other._pruners = {}, {}
-            self._turned[whole] = other
-        return self._turned[whole].reporting_to(self.progress)
+            self._turned[key] = other
+        return self._turned[key].reporting_to(self.progress)
 
     @cached_property
     def _rotatable(self) -> Rotatable:
         return rotatable(self.models, self.sources.blueprints, self.inputs)
+
+    @cached_property
+    def _untied(self) -> Pipeline | None:
+        """The pipeline on models in which weights are apart that are both the embedding and the last layer, where a
+        stream may be rotated then and not before: the scale of its last norm goes into the last layer alone."""
+        left = set(self._rotatable.left)
+        first = canonical_names(self._given[-1])
+        tied = {w for s in self.sources.blueprint if s.name in left for w in _written_and_read(s)}
+        apart = [name for name in first if name != first[name] and first[name] in tied]
+        if not apart:
+            return None
+        held = [holding(m, {*self.blueprint.shapes, *apart}) for m in self._given]
+        blueprint = traced(held[-1], self.inputs, check=self.check, seed=0)
+        found = rotatable(held, conformed(held, blueprint, self.inputs), self.inputs)
+        return replace(self, models=self._given, blueprint=blueprint) if set(found.directions) & left else None
 
     def reporting_to(self, progress: ProgressCallback) -> Pipeline:
         """The same pipeline, with all that it knows, that reports to somebody else."""
@@ -397,6 +417,12 @@ class Pipeline:
         if self._changes:
             refuse(result.model, "; ".join(self._changes))
         return fusion
+
+
+def _written_and_read(space: Space) -> set[str]:
+    """Weights that write a space and read it."""
+    written, read = ({b.parameter for b in space.bindings if b.role == role} for role in ("writes", "reads"))
+    return written & read
 
 
 def _matching_options(recipe: Recipe) -> object:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..blueprint import Blueprint
 from ..core.arrays import Floats
@@ -16,45 +17,97 @@ from ..features.moments import Moments
 from ..features.readers import BACKGROUND
 from ..rotation import Rotatable, Rotations, head_channels
 from ..solvers import assignment
-from ..solvers.directions import Cross, directions, procrustes, similarity
+from ..solvers.directions import Cross, alike_first, directions, procrustes, similarity
+from .align import Aligner
+from .align.joint import block_diagonal, descend, nearest, without_mean
+from .options import Recipe
 from .sources import Sources
 
 APART = 1.0  # by how much fusing directions that do not correspond costs more than any that do
 
 
-def rotated(sources: Sources, rotatable: Rotatable, *, keep_norms: bool, seed: int) -> tuple[Sources, Rotations]:
+def rotated(sources: Sources, rotatable: Rotatable, recipe: Recipe, *, keep_norms: bool) -> tuple[Sources, Rotations]:
     """The models rotated so that their directions correspond, and how.
+
+    Two models of equal widths are aligned jointly where the recipe asks for a fixed point; others in one pass.
 
     Args:
         sources: the models.
         rotatable: what may be rotated.
+        recipe: align, and the random seed of noise, which stands in for data and counts a little beside it.
         keep_norms: keep layer norms as they are: rotate all models into the channels of the last one, which only
             allows to fuse streams as wholes. Otherwise every direction is a channel, the most alike first, and norms do
             not subtract the mean any more, which is zero then.
-        seed: random seed of noise, which stands in for data and counts a little beside it.
     """
-    blueprints = sources.blueprints
-    folded = [rotatable.folded(m, b, uncentred=not keep_norms) for m, b in zip(sources.models, blueprints, strict=True)]
-    measured = _Measured.on(sources, folded, rotatable.spaces, seed)
-    turns: list[dict[str, Tensor]] = [{} for _ in folded]
+    blueprints, last = sources.blueprints, len(sources.models) - 1
+
+    def folded(m: int) -> nn.Module:
+        return rotatable.folded(sources.models[m], blueprints[m], uncentred=not keep_norms)
+
+    models = [folded(m) for m in range(last + 1)]
+    measured = _Measured.on(sources, models, rotatable.spaces, recipe.seed)
+    heads: list[dict[str, Floats]] = [{} for _ in range(last)]
+    for m, spaces in product(range(last), rotatable.heads.values()):
+        heads[m] |= _heads(measured, spaces, blueprints, m)
+    jointly: dict[str, Floats] = {}
+    if recipe.align == "fixed-point" and last == 1 and all(len(set(sources.widths[s])) == 1 for s in rotatable.spaces):
+        jointly = _jointly(sources, models, rotatable, recipe, measured, heads[0], uncentred=not keep_norms)
+        heads = [{s: _blocks(jointly[s], blueprints[0], s) for s in heads[0]}]
+        models[0] = folded(0)
+    turns: list[dict[str, Floats]] = [*heads, {}]
     paired: dict[str, list[Floats]] = {}
     for name in rotatable.directions:
-        centred = name in rotatable.streams and rotatable.streams[name].centred
-        frames, costs = _frames(measured.cross(name), sources.widths[name], centred=centred)
+        centred, into = _centred(rotatable, name), jointly.get(name)
+        frames, costs = _frames(measured.cross(name), sources.widths[name], into, centred=centred)
         if keep_norms:
-            *others, last = frames
-            frames = [frame @ last.T for frame in others]
+            *others, reference = frames
+            frames = [frame @ reference.T for frame in others]
         else:
             paired[name] = costs
         for m, frame in enumerate(frames):
-            turns[m][name] = torch.from_numpy(frame)
-    for spaces in rotatable.heads.values():
-        for m in range(len(folded) - 1):
-            turns[m] |= _heads(measured, spaces, blueprints, m)
-    precision = _precision(folded)
-    found = tuple({s: r.to(precision) for s, r in turn.items()} for turn in turns)
+            turns[m][name] = frame
+    precision = _precision(models)
+    found = tuple({s: torch.from_numpy(r).to(precision) for s, r in turn.items()} for turn in turns)
     rotations = Rotations(found, uncentred=not keep_norms, left=rotatable.left)
-    return sources.turned(folded, rotatable.turned(folded, blueprints, rotations), paired), rotations
+    return sources.turned(models, rotatable.turned(models, blueprints, rotations), paired), rotations
+
+
+def _jointly(
+    sources: Sources,
+    models: list[nn.Module],
+    rotatable: Rotatable,
+    recipe: Recipe,
+    measured: _Measured,
+    heads: Mapping[str, Floats],
+    *,
+    uncentred: bool,
+) -> dict[str, Floats]:
+    """Space → (n × n) how the first of two models is rotated into the channels of the second: first by what is
+    measured, then by coordinate descent on what is measured and the weights, everything else matched as it is then.
+
+    The first model is rotated in place.
+    """
+    start: dict[str, Floats] = {s: block_diagonal(r, sources.blueprints[0][s]) for s, r in heads.items()}
+    for name in rotatable.directions:
+        start[name] = nearest(measured.cross(name)(0, 1), centred=_centred(rotatable, name))
+    turns = {s: torch.from_numpy(heads.get(s, r)) for s, r in start.items()}
+    blueprints = rotatable.turned(models, sources.blueprints, Rotations((turns, {}), uncentred))
+    paired = {s: [1.0 - np.eye(sources.widths[s][0])] for s in rotatable.directions}
+    aligner = Aligner(sources.turned(models, blueprints, paired), recipe)
+    (alignment,) = aligner.align(dict.fromkeys(sources.names("elastic"), 0.0))
+    alike = {s: r.T @ measured.relative(s) for s, r in start.items()}
+    centred = frozenset(s for s in rotatable.directions if _centred(rotatable, s))
+    steps, _ = descend(models, blueprints, alignment.couplings, alike, centred)
+    return {s: start[s] @ steps[s] for s in start}
+
+
+def _centred(rotatable: Rotatable, space: str) -> bool:
+    return space in rotatable.streams and rotatable.streams[space].centred
+
+
+def _blocks(rotation: Floats, blueprint: Blueprint, space: str) -> Floats:
+    """(heads × channels × channels) of a rotation within heads."""
+    return np.stack([rotation[np.ix_(a, a)] for a in head_channels(blueprint[space])])
 
 
 def _precision(models: Sequence[nn.Module]) -> torch.dtype:
@@ -80,6 +133,14 @@ class _Measured:
         noise = folded.background(need, seed)
         return cls(_places(found, spaces), {} if noise is None else _places(noise, spaces))
 
+    def relative(self, space: str) -> Floats:
+        """(n × m) covariances of the first model's channels with the last one's, relative to the largest sum that
+        rotations could give them."""
+        cross = self.cross(space)
+        last = next(iter(self.moments[space])).models - 1
+        size = np.sqrt(np.trace(cross(0, 0)) * np.trace(cross(last, last)))
+        return cross(0, last) / size if size > 0 else cross(0, last)
+
     def cross(self, space: str) -> Cross:
         known: dict[tuple[int, int], Floats] = {}
         seen, background = self.moments[space], self.noise.get(space, ())
@@ -103,13 +164,20 @@ def _places(activations: Activations, spaces: Sequence[str]) -> dict[str, list[M
     return {s: [m for place, m in found[s].items() if place[2] != "normed"] for s in spaces}
 
 
-def _frames(cross: Cross, widths: Sequence[int], *, centred: bool) -> tuple[list[Floats], list[Floats]]:
+def _frames(
+    cross: Cross, widths: Sequence[int], into: Floats | None, *, centred: bool
+) -> tuple[list[Floats], list[Floats]]:
     """A frame for each model, and for each but the last (n × m) what fusing its directions with the last one's costs.
 
     In a stream without mean one direction is empty: it comes first, and all models have it in common.
     """
-    bases = [_without_mean(n) if centred else np.eye(n) for n in widths]
-    inner = directions(lambda i, j: bases[i].T @ cross(i, j) @ bases[j], [b.shape[1] for b in bases])
+    bases = [without_mean(n) if centred else np.eye(n) for n in widths]
+    widths_inside = [b.shape[1] for b in bases]
+
+    def inside(i: int, j: int) -> Floats:
+        return bases[i].T @ cross(i, j) @ bases[j]
+
+    inner = directions(inside, widths_inside) if into is None else alike_first(inside, bases[0].T @ into @ bases[1])
     frames, costs = [], []
     for basis, rotation in zip(bases, inner.rotations, strict=True):
         n = len(basis)
@@ -123,14 +191,9 @@ def _frames(cross: Cross, widths: Sequence[int], *, centred: bool) -> tuple[list
     return frames, costs
 
 
-def _without_mean(n: int) -> Floats:
-    """(n × n−1) orthonormal vectors that sum to zero."""
-    return np.ascontiguousarray(np.linalg.qr(np.concatenate([np.ones((n, 1)), np.eye(n)[:, :-1]], 1))[0][:, 1:])
-
-
-def _heads(measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blueprint], m: int) -> dict[str, Tensor]:
-    """Space → the rotation that brings every head of a model into the channels of the one of the last model that is
-    most alike, over all spaces of the bundle."""
+def _heads(measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blueprint], m: int) -> dict[str, Floats]:
+    """Space → (heads × channels × channels) the rotation that brings every head of a model into the channels of the one
+    of the last model that is most alike, over all spaces of the bundle."""
     last = len(blueprints) - 1
     ours, theirs = ({s: head_channels(blueprints[k][s]) for s in spaces} for k in (m, last))
     crosses = {s: (measured.cross(s)(m, last), measured.cross(s)(m, m), measured.cross(s)(last, last)) for s in spaces}
@@ -146,5 +209,5 @@ def _heads(measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blue
             a, b = ours[s][i], theirs[s][j]
             if len(a) == len(b):
                 rotation[i] = procrustes(cross[np.ix_(a, b)])
-        found[s] = torch.from_numpy(rotation)
+        found[s] = rotation
     return found

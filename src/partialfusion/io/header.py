@@ -101,7 +101,7 @@ class Stored:
 def to_metadata(stored: Stored) -> dict[str, str]:
     """The metadata of a safetensors file: one record, and its hash."""
     layout = {**packing.to_record(stored.packings), "integers": stored.integers}
-    if stored.norms:
+    if stored.norms or stored.rotations is not None:
         layout["norms"] = {path: _without_path(norm) for path, norm in stored.norms.items()}
     record = {
         "format": WITH_ROTATIONS if stored.rotations is not None else WITH_VIEWS if stored.norms else PLAIN,
@@ -173,7 +173,7 @@ def _stored(record: Mapping[str, Any], size: int) -> Stored:
         torch=str(record["torch"]),
         packings=packings,
         integers={path: {n: int(v) for n, v in values.items()} for path, values in layout["integers"].items()},
-        norms=_norms(layout.get("norms", {}), packings) if record["format"] != PLAIN else {},
+        norms=_norms(layout["norms"], packings) if record["format"] != PLAIN else {},
         payload=str(record["payload"]),
     )
 

@@ -78,7 +78,28 @@ def directions(cross: Cross, widths: Sequence[int]) -> Frames:
     else:
         basis = np.linalg.svd(stacked, full_matrices=True)[2].T
         rotations = [*(_towards(cross(m, last), basis) for m in range(last)), basis]
+    return _compared(cross, rotations)
+
+
+def alike_first(cross: Cross, rotation: Floats) -> Frames:
+    """Frames of two models of which it is known how the first is rotated into the channels of the second.
+
+    The directions are the eigenvectors of the covariance of the models' differences, those that differ least first:
+    however many are fused, no other orthonormal directions of the rotated models differ less in sum.
+
+    Args:
+        cross: two models → (n × n) covariances of their channels.
+        rotation: (n × n) it.
+    """
+    shared = rotation.T @ cross(0, 1)
+    apart = rotation.T @ cross(0, 0) @ rotation + cross(1, 1) - shared - shared.T
+    basis = np.linalg.eigh(apart)[1]
+    return _compared(cross, [rotation @ basis, basis])
+
+
+def _compared(cross: Cross, rotations: Sequence[Floats]) -> Frames:
     found = tuple(np.ascontiguousarray(r) for r in rotations)
+    last = len(found) - 1
     return Frames(found, tuple(_differences(cross, found, m, last) for m in range(last)))
 
 

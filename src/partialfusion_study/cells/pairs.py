@@ -208,7 +208,7 @@ def fused(pair: Pair, config: MethodConfig, seed: int, **options: Any) -> pf.Fus
         [trained(pair.a), trained(pair.b)],
         example(pair.b),
         round_to=1,
-        align=config.align,
+        align=config.alignment,
         blueprint=blueprint(pair.b),
         seed=seed,
         zeros="kept",

@@ -99,7 +99,7 @@ class TextMerge:
             example(self.pair.b),
             alpha=self.alpha,
             round_to=1,
-            align=config.align,
+            align=config.alignment,
             blueprint=made,
             seed=self.seed,
             zeros="kept",

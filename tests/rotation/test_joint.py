@@ -1,0 +1,87 @@
+"""Joint alignment by rotations: never worse from step to step, and exact where something is exact."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import partialfusion as pf
+from partialfusion.fusing.align.joint import descend
+from partialfusion.kernels import Coupling
+
+from .networks import Transformer, rotated_by_hand
+from .test_rotation import free, fused, gap, output, traced
+
+
+@pytest.mark.parametrize("kind", ["layer norm", "RMS norm"])
+def test_the_similarity_never_falls(kind: str) -> None:
+    models = [Transformer(k, kind=kind) for k in range(2)]
+    blueprint, found = traced(kind), free(models[-1])
+    folded = [found.folded(m, blueprint) for m in models]
+    before = [output(m) for m in folded]
+    couplings = {s.name: Coupling.identity(s.width) for s in blueprint}
+    rng = np.random.default_rng(0)
+    measured = {s: 0.1 * rng.standard_normal([blueprint[s].width] * 2) for s in found.spaces}
+    centred = frozenset({"embed"} if kind == "layer norm" else ())
+    turns, history = descend(folded, [blueprint] * 2, couplings, measured, centred)
+    assert len(history) > 2
+    assert min(np.diff(history)) > -1e-6
+    assert history[-1] > history[0] + 1e-3
+    for turn in turns.values():
+        assert np.allclose(turn @ turn.T, np.eye(len(turn)), atol=1e-6)
+    for model, expected in zip(folded, before, strict=True):
+        assert gap(output(model), expected) < 1e-5
+
+
+def test_a_greedy_alignment_is_one_pass() -> None:
+    """Both are fusions of the same models, and only one of them looks at the weights."""
+    models = [Transformer(0), Transformer(1)]
+    jointly, once = (fused(models, alpha=0.0, align=align) for align in ("fixed-point", "greedy"))
+    assert jointly.rotated == once.rotated
+    ours, theirs = (r.rotations.turns[0]["embed"] for r in (jointly, once))
+    assert float((ours - theirs).abs().max()) > 1e-2
+
+
+class Tied(nn.Module):
+    """A language model whose last layer is its embedding, behind a norm with a scale and a shift."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        inner = Transformer(seed)
+        self.words, self.blocks, self.norm = nn.Embedding(9, 12), inner.blocks, inner.norm
+        self.head = nn.Linear(12, 9, bias=False)
+        self.head.weight = self.words.weight
+        torch.manual_seed(seed)
+        nn.init.normal_(self.words.weight)
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.blocks(self.words(x))))
+
+
+def test_a_tied_embedding_is_taken_apart_for_a_rotation(caplog: pytest.LogCaptureFixture) -> None:
+    words = torch.randint(9, (8, 6), generator=torch.Generator().manual_seed(0))
+    models = [Tied(0), Tied(1)]
+    states = [copy.deepcopy(m.state_dict()) for m in models]
+    how = {"method": "partial-ot", "data": [words], "blueprint": pf.trace(models[1], words)}
+    result = pf.fuse(models, words, alpha=0.999, similarity="rotation", **how)
+    assert "words" in result.rotated
+    assert "head.weight is no longer tied to words.weight" in caplog.text
+    assert result.changes
+    assert gap(output(result.model, words), (output(models[0], words) + output(models[1], words)) / 2) < 1e-4
+    itself = pf.fuse([models[1], models[1]], words, alpha=0.0, similarity="rotation", **how)
+    assert gap(output(itself.model, words), output(models[1], words)) < 1e-4
+    channels = pf.fuse(models, words, alpha=0.0, **how).model
+    assert channels.head.weight is channels.words.weight
+    for model, state in zip(models, states, strict=True):
+        assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_a_twin_is_recovered_from_noise_and_weights() -> None:
+    model = Transformer()
+    result = fused([rotated_by_hand(model), model], alpha=0.2, data=None, features="weights")
+    assert gap(output(result.model), output(model)) < 1e-4
