@@ -141,7 +141,8 @@ def fuse(
             merged into the others by optimal transport). Or an object with settings: pf.Cluster(…), pf.Interpolate(…),
             pf.Zip(…), pf.Magnitude(…).
         features: compare channels by "weights", by "activations" on the data, or by "both". "auto" takes activations
-            when there is data, and both for clustering. "interpolate" works on activations alone; without data they
+            when there is data, and both for clustering. Activations are matched by correlation; "distances" matches
+            them by squared distance, as the paper does. "interpolate" works on activations alone; without data they
             are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but in generalised pruning post
             for spaces with batch norm, for "zip" and for "interpolate".

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -12,7 +12,9 @@ import partialfusion as pf
 from partialfusion.core.literals import Align, Basis, Features, Importance, MethodName, NormRule, Site, Solver
 
 from .data import DataName, normalised
-from .samples import sample
+from .samples import sample, test_sample
+
+Drawn = Literal["train", "test"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class MethodConfig:
         similarity: as in `fuse`.
         joint: whether directions are aligned jointly, which is what `align="fixed-point"` means for them; otherwise in
             one pass.
+        norm: as in `fuse`; "auto" repairs no channels where there is no norm, see `norm_rule`.
+        drawn_from: whether these images are training images or test images.
     """
 
     stored_as: ClassVar[str] = "Way"  # committed results are hashed under this name
@@ -47,6 +51,8 @@ class MethodConfig:
     refit: bool = False
     similarity: Basis = field(default="auto", metadata={"added": True})
     joint: bool = field(default=False, metadata={"added": True})
+    norm: NormRule = field(default="auto", metadata={"added": True})
+    drawn_from: Drawn = field(default="train", metadata={"added": True})
 
     @property
     def alignment(self) -> Align:
@@ -55,7 +61,7 @@ class MethodConfig:
 
     def options(self, data: DataName, seed: int) -> dict[str, Any]:
         """Keyword arguments that `fuse` and `prune` share, for networks of images."""
-        return self.options_with(batches(data, seed, self.images) if self.images else None)
+        return self.options_with(batches(data, seed, self.images, self.drawn_from) if self.images else None)
 
     def options_with(self, data: Iterable[Tensor] | None) -> dict[str, Any]:
         """Keyword arguments that `fuse` and `prune` share, with these inputs as data."""
@@ -79,12 +85,15 @@ class MethodConfig:
 
 def norm_rule(config: MethodConfig, blueprint: pf.Blueprint) -> NormRule:
     """Without a repair of channels that no norm follows, which the experiments are not about."""
+    if config.norm != "auto":
+        return config.norm
     return "recalibrate" if config.images and not blueprint.norms else "auto"
 
 
-def batches(data: DataName, seed: int, count: int) -> Iterable[Tensor]:
-    """Normalised training images in batches."""
-    return list(normalised(sample(data, seed, count).images).split(250))
+def batches(data: DataName, seed: int, count: int, drawn_from: Drawn = "train") -> Iterable[Tensor]:
+    """Normalised images in batches."""
+    drawn = sample if drawn_from == "train" else test_sample
+    return list(normalised(drawn(data, seed, count).images).split(250))
 
 
 IMAGES = 1000  # as in the paper
@@ -94,6 +103,7 @@ PARTIAL_OT = MethodConfig("partial-ot", "weights")
 RECALIBRATED = replace(PARTIAL_OT, images=IMAGES)  # matched by weights; norm statistics from the images
 GREEDY = MethodConfig("partial-ot", "weights", align="greedy")
 ACTIVATIONS = MethodConfig("partial-ot", "activations", align="greedy", images=IMAGES)
+DISTANCES = replace(ACTIVATIONS, features="distances")  # the paper's cost
 CLUSTER = MethodConfig("cluster", "activations", "pre", solver="stochastic-ward", restarts=RESTARTS, images=IMAGES)
 CLUSTER_POST = replace(CLUSTER, site="post")  # for networks with ReLU
 PRUNING = MethodConfig("magnitude")

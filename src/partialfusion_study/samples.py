@@ -41,6 +41,13 @@ def sample(data: DataName, seed: int, count: int) -> Images:
     return train[index[torch.cat(drawn)]]
 
 
+@lru_cache(maxsize=8)
+def test_sample(data: DataName, seed: int, count: int) -> Images:
+    """Test images, the same number of each class."""
+    test = load(data).test
+    return test[torch.cat([i[: count // CLASSES] for i in _by_class(test.labels, seed)])]
+
+
 def evaluation_images(data: DataName, count: int | None) -> Images:
     """The test images, or the first few of them."""
     test = load(data).test

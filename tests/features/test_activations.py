@@ -48,6 +48,38 @@ def test_costs_are_one_minus_the_mean_correlation_over_all_writers() -> None:
     assert costs["conv1"] == pytest.approx(np.mean(found, 0), abs=1e-5)
 
 
+def test_squared_distances_are_those_of_the_activations() -> None:
+    exhibit: Exhibit = ZOO["mlp"]
+    models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
+    blueprint = pf.trace(models[1], x)
+    free = [s.name for s in blueprint if s.kind == "elastic"]
+    data = [exhibit.inputs(s) for s in (1, 2, 3)]
+    costs = recorded(models, blueprint, data, free).costs("pre", 0, squared=True)
+    layers = [next(m for m in model.modules() if isinstance(m, torch.nn.Linear)) for model in models]
+    ours, theirs = (outputs(model, [layer], data)[0] for model, layer in zip(models, layers, strict=True))
+    expected = ((ours[:, :, None] - theirs[:, None, :]) ** 2).mean(0)
+    assert costs[free[0]] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "vgg-bn"])
+def test_a_twin_is_matched_by_distances(name: str) -> None:
+    exhibit: Exhibit = ZOO[name]
+    model, x = exhibit.model(0), exhibit.inputs()
+    twin = permuted_twin(model, x, 4)
+    fused = pf.fuse([twin, model], x, alpha=0.0, method="partial-ot", features="distances", data=[exhibit.inputs(1)])
+    assert fused.recipe.features == "distances"
+    assert torch.allclose(fused.model(x), model(x), atol=1e-4)
+
+
+def test_distances_are_for_matching() -> None:
+    exhibit: Exhibit = ZOO["mlp"]
+    models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
+    with pytest.raises(pf.OptionError, match="by distance already"):
+        pf.fuse(models, x, method="cluster", features="distances", data=[x])
+    with pytest.raises(pf.DataError, match="needs data"):
+        pf.fuse(models, x, features="distances")
+
+
 def test_moments_are_stable_far_from_zero_and_know_dead_channels() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(500, 4)) + 1e4, rng.normal(size=(500, 3)) - 1e4

@@ -94,7 +94,8 @@ def _changed(value: Any, chance: random.Random) -> Any:
         return {name: _changed(part, chance) for name, part in value.items()}
     if isinstance(value, list):
         return [_changed(part, chance) for part in value]
-    return value * chance.uniform(0.3, 3.0) if isinstance(value, float) else value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value * chance.uniform(0.3, 3.0) if is_number else value
 
 
 def test_the_full_scale_is_the_papers():

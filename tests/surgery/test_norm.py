@@ -92,6 +92,26 @@ def test_the_analytic_rule_is_the_papers_formula(mix: tuple[float, float]) -> No
         assert var == pytest.approx(a * a + b * b + 2 * a * b * rho, rel=1e-4)
 
 
+@pytest.mark.parametrize("alpha", [0.3, 0.7])
+def test_isolated_channels_keep_their_variance_by_the_analytic_rule(alpha: float) -> None:
+    """At every norm, also where the channel reads fused ones."""
+    models, x = pair(), torch.randn(2, 3, 8, 8)
+    fused = pf.fuse(models, x, alpha=alpha, norm="analytic")
+    state, sources = fused.model.state_dict(), [m.state_dict() for m in models]
+    checked = 0
+    for name, space in fused.plan.layout.items():
+        writers = [dict(zip(p.target.tolist(), p.source.tolist(), strict=True)) for p in fused.plan[name].pairs]
+        for binding in (b for b in space.bindings if b.parameter.endswith("running_var")):
+            for target, (place,) in enumerate(binding.index):
+                entries = [(m, w[target]) for m, w in enumerate(writers) if target in w]
+                if len(entries) == 1:
+                    (m, channel), checked = entries[0], checked + 1
+                    assert state[binding.parameter][place] == pytest.approx(
+                        float(sources[m][binding.parameter][channel]), rel=1e-6
+                    )
+    assert checked > 10
+
+
 def test_the_analytic_rule_is_exact_for_standard_normal_inputs() -> None:
     """Statistics of the sources and of the fused first layer, measured on many normal inputs."""
     models = pair()

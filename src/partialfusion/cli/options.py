@@ -135,7 +135,9 @@ FuseMethod = Annotated[
         "partial-ot, cluster, interpolate, zip, magnitude or magnitude+ot."
     ),
 ]
-Features = Annotated[str, typer.Option(help="What channels are compared by: auto, weights, activations or both.")]
+Features = Annotated[
+    str, typer.Option(help="What channels are compared by: auto, weights, activations, distances or both.")
+]
 Site = Annotated[str, typer.Option(help="Compare values before or after the activation function: auto, pre or post.")]
 Similarity = Annotated[
     str,

@@ -11,7 +11,8 @@ MethodName = Literal[
 PruningName = Literal["auto", "cluster", "interpolate", "zip", "magnitude", "magnitude+ot"]
 # Whether to refit, or the strength of its ridge; "auto" where the method is, and there is data.
 Refit = bool | float | Literal["auto"]
-Features = Literal["auto", "weights", "activations", "both"]
+# Activations are compared by correlation, "distances" by their squared differences, as in the paper.
+Features = Literal["auto", "weights", "activations", "distances", "both"]
 # Before the activation function (what is computed), after it (what is read), or what suits the space.
 Site = Literal["pre", "post", "auto"]
 # What is compared: channels, or the directions of spaces that may be rotated; "auto" is what suits the method.

@@ -216,17 +216,21 @@ class Activations:
         """The spaces whose activations were seen at a site."""
         return set(self.places[site])
 
-    def costs(self, site: Site, k: int) -> dict[str, Floats]:
+    def costs(self, site: Site, k: int, *, squared: bool = False) -> dict[str, Floats]:
         """Space → (n × m) of one minus the correlation of the channels of model k with those of the last model.
 
-        Correlations are averaged over all places where the space is seen.
+        With `squared`, the mean squared difference instead: the paper's cost. Either is averaged over all places where
+        the space is seen.
         """
-        found = {}
-        for space, places in self.places[site].items():
-            parts = [self.moments[p] for p in places]
-            costs = [finite((1 - m.correlation(k, m.models - 1)).cpu().numpy(), space) for m in parts]
-            found[space] = np.mean(costs, axis=0)
-        return found
+
+        def cost(m: Moments) -> Tensor:
+            last = m.models - 1
+            return m.squared_distance(k, last) if squared else 1 - m.correlation(k, last)
+
+        return {
+            space: np.mean([finite(cost(self.moments[p]).cpu().numpy(), space) for p in places], axis=0)
+            for space, places in self.places[site].items()
+        }
 
     def union(self, site: Site) -> dict[str, dict[Place, Moments]]:
         """Space → the moments of all models' channels, one for every place where the space is seen."""

@@ -98,6 +98,13 @@ class Moments:
         either, both = dead[0][:, None] | dead[1][None, :], dead[0][:, None] & dead[1][None, :]
         return corr.masked_fill(either, 0.0).masked_fill(both, 1.0)
 
+    def squared_distance(self, i: int, j: int) -> Tensor:
+        """(n × m) mean squared differences of the channels of two models."""
+        a, b = self.mean(i), self.mean(j)
+        offset = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square() / a.shape[1]
+        spread = self.variance(i)[:, None] + self.variance(j)[None, :] - 2 * self.covariance(i, j)
+        return spread.clamp_min(0) + offset
+
     def union_covariance(self) -> Tensor:
         """(n × n) of the channels of all models together."""
         every = range(self.models)

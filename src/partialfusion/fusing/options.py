@@ -58,6 +58,11 @@ class Recipe:
         return self.method not in ("average", "permutation", "ot")
 
     @property
+    def by_activations(self) -> bool:
+        """Whether channels are matched by activations alone, by correlation or by distance."""
+        return self.features in ("activations", "distances")
+
+    @property
     def is_average(self) -> bool:
         """Whether the plain average of the models is what was asked for."""
         return self.method == "average" and self.alpha == 0.0
@@ -112,9 +117,14 @@ def resolve(
     if pruning is not None and getattr(pruning.prefers, "only", False):
         _known("features", features, ("auto", "weights", pruning.prefers.features))
         _known("site", site, ("auto", pruning.prefers.site))
+    if pruning is not None and features == "distances":
+        raise OptionError(
+            f"features='distances' is for methods that match channels, not for {name}: where generalised pruning "
+            "compares activations, it is by distance already; use features='activations'"
+        )
     if features == "auto" and pruning is not None and has_data:
         features = pruning.prefers.features
-    features = _with_data("features", features, ("activations", "both"), "weights", has_data)
+    features = _with_data("features", features, ("activations", "distances", "both"), "weights", has_data)
     if norm != "repair":  # from data or from weights
         norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
     if pruning is not None and pruning.needs_data and not has_data:

@@ -2,6 +2,7 @@
 
 from .clocks import Clock
 from .finetune import FineTune
+from .memory import Memory
 from .pairs import Compared, Counts, Merge, Mixed, Parents, Spend
 from .similarity import Similarity
 from .single import Clusters, Compress, Sliced, Train
@@ -14,6 +15,7 @@ __all__ = [
     "Compress",
     "Counts",
     "FineTune",
+    "Memory",
     "Merge",
     "Mixed",
     "Parents",

@@ -1,6 +1,6 @@
 """Results as pages: tables and chapters in Markdown, figures as PNG, whatever was measured."""
 
-from .document import Chapter, Entry, Figure, Line, Panel, Row, Table, Value
+from .document import Chapter, Entry, Figure, Item, Line, Panel, Row, Table, Value
 from .pages import write_chapter, write_index
 from .verdict import RULES, Verdict
 
@@ -9,6 +9,7 @@ __all__ = [
     "Chapter",
     "Entry",
     "Figure",
+    "Item",
     "Line",
     "Panel",
     "Row",

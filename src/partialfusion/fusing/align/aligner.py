@@ -117,7 +117,8 @@ class Aligner:
     def _measured(self, k: int) -> dict[str, Floats]:
         if self.recipe.features == "weights":
             return {}
-        return self.sources.activations(self._need).costs(self.recipe.site, k) | self._paired(k)
+        squared = self.recipe.features == "distances"
+        return self.sources.activations(self._need).costs(self.recipe.site, k, squared=squared) | self._paired(k)
 
     def _paired(self, k: int) -> dict[str, Floats]:
         return {space: costs[k] for space, costs in self.sources.paired.items()}
@@ -153,7 +154,7 @@ class PairAligner:
 
     def align(self, free: Mapping[str, float], report: Report = unheard) -> Alignment:
         """Align the free spaces, space → isolated fraction."""
-        if self.recipe.features == "activations":
+        if self.recipe.by_activations:
             return self._by_activations(free, report)
         problem = self._problem(free)
         if self.recipe.align == "greedy":
@@ -165,9 +166,9 @@ class PairAligner:
 
     def full_costs(self, free: Sequence[str], spaces: Sequence[str], report: Report = unheard) -> Mapping[str, Floats]:
         """Cost matrices of some spaces at the alignment of all free ones with nothing isolated."""
-        if self.recipe.features == "activations" and all(s in self.measured for s in spaces):
+        if self.recipe.by_activations and all(s in self.measured for s in spaces):
             return {s: self.measured[s] for s in spaces}
-        if self.recipe.features != "activations" and self.recipe.align != "greedy":
+        if not self.recipe.by_activations and self.recipe.align != "greedy":
             return self._full(tuple(free), report)[1].costs
         nothing = dict.fromkeys(free, 0.0)
         return {s: cost for s, cost in self.costs_at(self.align(nothing).couplings, free).items() if s in spaces}
@@ -176,10 +177,10 @@ class PairAligner:
         """Cost matrices of the free spaces, the others as coupled; spaces wholly isolated count as matched."""
         alphas = {s: 1.0 - float((couplings[s].fused_fraction()[1] > 0).mean()) for s in free}
         matched = {s: c if c.fused.any() else c.whole() for s, c in couplings.items()}
-        if self.recipe.features == "activations" and all(s in self.measured for s in free):
+        if self.recipe.by_activations and all(s in self.measured for s in free):
             return {s: self.measured[s] for s in free}
         problem = self._problem(alphas)
-        if self.recipe.features != "activations":
+        if not self.recipe.by_activations:
             return {s: problem.cost(s, matched) for s in free}
         return {s: self.measured[s] if s in self.measured else problem.cost(s, matched) for s in free}
 
