@@ -1,38 +1,73 @@
-"""Channels in multiples: the time of a fused ResNet-18, dense, as blocks and auto, by `round_to` and alpha."""
+"""Channels in multiples: the time of a ResNet-18 with the widths of a fusion, dense and as blocks, by `round_to`.
+
+Times depend on widths alone, so nothing is matched: the networks have random weights and the zero blocks of a fusion.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Sequence
 from functools import partial
 from statistics import quantiles
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from partialfusion.blocks import to_blocks
-from partialfusion.core.inputs import Inputs
+from partialfusion.blocks.layer import row_groups
+from partialfusion.blocks.layers import BLOCK_FORMS
 from partialfusion.core.text import table
 from partialfusion.core.timing import Times, interleaved_times
-from partialfusion.surgery.layout import in_channels_last
-from partialfusion_study.cells.clocks import fused_by_index
+from partialfusion.fusing.rounding import Grid
 from partialfusion_study.networks import ResNet18
 
-ALPHAS = (0.25, 0.375, 0.4, 0.5)
-MULTIPLES = (1, 8, 16, 32)
-SECONDS, FEWEST, MOST = 60.0, 7, 200
-FORMS = ("dense", "blocks", "auto")
+ALPHAS, MULTIPLES = (0.25, 0.375, 0.4, 0.5), (1, 8, 16, 32)
+SECONDS, FEWEST, MOST = 30.0, 9, 200
+
+
+def written_by(width: int, alpha: float, multiple: int) -> np.ndarray:
+    """(channels × 2) which of two networks write the channels: isolated ones of A, fused ones, isolated ones of B."""
+    isolated = round(Grid((width, width), multiple=multiple).alpha(alpha) * width)
+    parts = ((True, False), (True, True), (False, True))
+    return np.repeat(np.array(parts), (isolated, width - isolated, isolated), axis=0)
+
+
+def with_blocks(model: nn.Module, alpha: float, multiple: int) -> nn.Module:
+    """A copy with the widths of a fusion, its convolutions as blocks."""
+    model = copy.deepcopy(model)
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Conv2d):
+                shape = child.out_channels, child.in_channels
+                rows, cols = (written_by(n, alpha, multiple) if n != 3 else np.ones((3, 2), bool) for n in shape)
+                settings = child.kernel_size, child.stride, child.padding
+                wide = nn.Conv2d(len(cols), len(rows), *settings, bias=False).to(memory_format=torch.channels_last)
+                groups = row_groups(rows, cols)
+                module.add_module(name, wide if len(groups) == 1 else BLOCK_FORMS[nn.Conv2d](wide, groups))
+            elif isinstance(child, nn.BatchNorm2d):
+                module.add_module(name, nn.BatchNorm2d(len(written_by(child.num_features, alpha, multiple))))
+            elif isinstance(child, nn.Linear):
+                inputs = len(written_by(child.in_features, alpha, multiple))
+                module.add_module(name, nn.Linear(inputs, child.out_features))
+    return model.eval()
+
+
+def densely(model: nn.Module) -> nn.Module:
+    """A copy with dense layers, and zeros outside the blocks."""
+    model = copy.deepcopy(model)
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, BLOCK_FORMS[nn.Conv2d]):
+                module.add_module(name, child.dense().to(memory_format=torch.channels_last))  # type: ignore[operator]
+    return model
 
 
 def operations(model: nn.Module, x: Tensor) -> int:
     with FlopCounterMode(display=False) as counter:
-        model(x)
+        model(x[:1])
     return int(counter.get_total_flops())
-
-
-def parameters(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
 
 
 def spread(times: Times, name: str, base: str) -> str:
@@ -42,68 +77,50 @@ def spread(times: Times, name: str, base: str) -> str:
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def measure(alpha: float, multiples: Sequence[int], given: argparse.Namespace) -> list[tuple[str, ...]]:
-    """The rows of one alpha; results of all multiples, one parent and both parents are called in turns."""
+def measure(alpha: float, given: argparse.Namespace) -> list[tuple[str, ...]]:
+    """The rows of one alpha; networks of all multiples, one parent and both parents are called in turns."""
     torch.manual_seed(0)
     x = torch.randn(given.batch, 3, 32, 32)
-    inputs = Inputs.of(x)
-    models = [ResNet18(given.width).eval() for _ in range(2)]
-    laid_out = [in_channels_last(model, inputs) for model in models]
-    functions: dict[str, Callable[[], object]] = {
-        "single": partial(laid_out[-1], x),
-        "both": lambda: [model(x) for model in laid_out],
-        "single as it is": partial(models[-1], x),
-    }
+    parents = [ResNet18(given.width).eval().to(memory_format=torch.channels_last) for _ in range(2)]
+    functions = {"single": partial(parents[0], x), "both": lambda: [parent(x) for parent in parents]}
     counted = {}
     with torch.no_grad():
-        single = operations(models[-1], x)
-        for multiple in multiples:
-            result = fused_by_index(models, x[:2], alpha, multiple)  # times depend on widths, not on what is matched
-            forms = {"dense": in_channels_last(result.model, inputs), "blocks": to_blocks(result, x)}
-            if "auto" in given.forms:
-                forms["auto"] = to_blocks(result, x, mode="auto")
-            forms["dense as it is"] = result.model
-            functions |= {f"{multiple} {form}": partial(model, x) for form, model in forms.items()}
-            counted[multiple] = [operations(forms[form], x) / single for form in ("dense", "blocks")]
-            counted[multiple] += [parameters(forms[form]) / parameters(models[-1]) for form in ("dense", "blocks")]
+        single = operations(parents[0], x)
+        for multiple in given.multiples:
+            blocks = with_blocks(parents[0], alpha, multiple)
+            dense = densely(blocks)
+            assert torch.allclose(dense(x[:1]), blocks(x[:1]), atol=1e-4)
+            functions |= {f"{multiple} dense": partial(dense, x), f"{multiple} blocks": partial(blocks, x)}
+            counted[multiple] = [operations(model, x) / single for model in (dense, blocks)]
         times = interleaved_times(functions, seconds=given.seconds, fewest=FEWEST, most=MOST)
-    rows = []
-    for multiple in multiples:
-        dense, blocks, held, effective = counted[multiple]
-        rows.append(
-            (
-                f"{alpha:g}",
-                str(multiple),
-                f"{dense:.2f}, {blocks:.2f}",
-                f"{held:.2f}, {effective:.2f}",
-                *(spread(times, f"{multiple} {form}", "single") for form in given.forms),
-                spread(times, f"{multiple} dense as it is", "single as it is"),
-                spread(times, "both", "single"),
-                str(len(times["single"])),
-            )
+    return [
+        (
+            f"{alpha:g}",
+            str(multiple),
+            ", ".join(f"{ratio:.2f}" for ratio in counted[multiple]),
+            *(spread(times, f"{multiple} {form}", "single") for form in ("dense", "blocks")),
+            spread(times, "both", "single"),
+            str(len(times["single"])),
         )
-    return rows
+        for multiple in given.multiples
+    ]
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--alphas", type=float, nargs="+", default=ALPHAS)
     options.add_argument("--multiples", type=int, nargs="+", default=MULTIPLES)
-    options.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
     options.add_argument("--width", type=int, default=64)
     options.add_argument("--batch", type=int, default=32)
     options.add_argument("--seconds", type=float, default=SECONDS)
     given = options.parse_args(arguments)
     torch.set_num_threads(1)
-    header = ("alpha", "round_to", "operations", "parameters", *given.forms)
-    header = (*header, "dense, not channels-last", "both parents", "rounds")
+    header = ("alpha", "round_to", "operations: dense, blocks", "dense", "blocks", "both parents", "rounds")
     for alpha in given.alphas:
-        rows = measure(alpha, given.multiples, given)
-        print(table(header, rows, align="<" + ">" * 10), flush=True)
+        print(table(header, measure(alpha, given), align="<" + ">" * 6), flush=True)
     print(
-        f"\nResNet-18 of width {given.width}, batch {given.batch}, 32×32 images, one thread: processor time relative "
-        "to one parent, medians and quartiles of calls in turns. Operations and parameters: dense and as blocks, "
-        "relative to one parent. All networks in channels-last layout but for the one column that says otherwise."
+        f"\nResNet-18 of width {given.width}, batch {given.batch}, 32×32 images, channels-last, one thread: processor "
+        "time relative to one parent, medians and quartiles of calls in turns."
     )
 
 

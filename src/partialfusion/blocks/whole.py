@@ -42,6 +42,6 @@ def whole_times(forms: Mapping[str, nn.Module], sources: Sequence[nn.Module], in
         stopwatch = Stopwatch(forms["dense"], inputs, fewest=ROUNDS)
         return WholeTimes("the dense module", {"dense": 1.0, **stopwatch.ratios(others)})
     laid_out = [in_channels_last(model, inputs) for model in sources]
-    others = {**forms, "one by one": OneByOne(laid_out)} if len(sources) > 1 else forms
-    found = Stopwatch(laid_out[-1], inputs, fewest=ROUNDS).ratios(others)
+    together = {"one by one": OneByOne(laid_out)} if len(sources) > 1 else {}
+    found = Stopwatch(laid_out[-1], inputs, fewest=ROUNDS).ratios({**forms, **together})
     return WholeTimes("the last model", {form: found[form] for form in forms}, found.get("one by one"))
