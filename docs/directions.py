@@ -94,7 +94,14 @@ def drawn() -> Figure:
     data = training.images[:512]
     fused = {
         (similarity, alpha): pf.fuse(
-            models, data[:2], alpha=alpha, data=[data], method="partial-ot", similarity=similarity
+            models,
+            data[:2],
+            alpha=alpha,
+            data=[data],
+            method="partial-ot",
+            similarity=similarity,
+            align="greedy",
+            round_to=1,
         )
         for similarity in ("permutation", "rotation")
         for alpha in ALPHAS
