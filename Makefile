@@ -55,8 +55,9 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# BENCH=scale runs one of them; DEVICE=cuda computes the heavy parts of large models there, and compares it with the CPU.
 bench: $(READY)
-	$(BIN)/python -m benchmarks
+	DEVICE=$(DEVICE) $(BIN)/python -m benchmarks $(or $(BENCH),$(if $(DEVICE),scale))
 
 # PEERS="--only ours --again" measures our own rows anew; with a path to a clone, other tools run too.
 peers: $(READY)

@@ -2,7 +2,7 @@
 
 import sys
 
-from . import clustering, fusion, rounding, runtime, solvers, sweeps, view_norm
+from . import clustering, fusion, rounding, runtime, scale, solvers, sweeps, view_norm
 
 BENCHMARKS = {
     "solvers": solvers.main,
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "runtime": runtime.main,
     "rounding": rounding.main,
     "view_norm": view_norm.main,
+    "scale": scale.main,
 }
 
 if __name__ == "__main__":

@@ -57,9 +57,7 @@ class Problem:
         """(n × m) cost of a space while all others stay as they are."""
         if space in self.paired:
             return self.paired[space]
-        total = np.zeros(self.widths[space])
-        if self.weights is not None:
-            total += self.weights.cost(space, couplings)
+        total = np.zeros(self.widths[space]) if self.weights is None else self.weights.cost(space, couplings)
         if space in self.fixed_costs:
             total += self.fixed_costs[space]
         return total

@@ -33,11 +33,12 @@ def greedy(problem: Problem, known: Couplings | None = None, *, report: Report =
 
 
 def _known_cost(problem: Problem, space: str, couplings: Couplings) -> Floats:
-    cost = np.zeros(problem.widths[space]) + problem.fixed_costs.get(space, 0.0)
-    if problem.weights is not None:
-        known = [
-            (a, b) for a, b in problem.weights.bindings(space) if all(s in couplings for s in problem.weights.others(b))
-        ]
-        writing = [(a, b) for a, b in known if b.role != "reads"]
-        cost += problem.weights.cost(space, couplings, only=writing or known)
-    return cost
+    fixed = problem.fixed_costs.get(space)
+    if problem.weights is None:
+        return np.zeros(problem.widths[space]) if fixed is None else fixed
+    known = [
+        (a, b) for a, b in problem.weights.bindings(space) if all(s in couplings for s in problem.weights.others(b))
+    ]
+    writing = [(a, b) for a, b in known if b.role != "reads"]
+    cost = problem.weights.cost(space, couplings, only=writing or known)
+    return cost if fixed is None else cost + fixed
