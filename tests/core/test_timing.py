@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from partialfusion.core.timing import interleaved_times, medians, paired_ratios
+from partialfusion.core.timing import interleaved_times, medians, paired_quartiles, paired_ratios
 
 CPU = torch.device("cpu")
 
@@ -33,3 +33,17 @@ def test_every_function_runs_once_in_a_round_after_any_other() -> None:
 
 def test_medians() -> None:
     assert medians({"a": [(1.0, 5.0), (9.0, 4.0), (2.0, 6.0)]}) == {"a": (2.0, 5.0)}
+
+
+def test_quartiles_are_of_the_ratios_within_rounds() -> None:
+    """Load that slows all calls of a round alike leaves no trace."""
+    slow = [1.0, 10.0, 3.0, 0.5]
+    times = {
+        "own": [(s, s) for s in slow],
+        "twice": [(2 * s, 2 * s) for s in slow],
+        "uneven": [(r * s, r * s) for s, r in zip(slow, (1.0, 2.0, 3.0, 4.0), strict=True)],
+    }
+    found = paired_quartiles(times, "own", torch.device("cpu"))
+    assert found["twice"] == pytest.approx((2.0, 2.0, 2.0))
+    assert found["uneven"] == pytest.approx((1.75, 2.5, 3.25))
+    assert paired_ratios(times, "own", torch.device("cpu")) == pytest.approx({"twice": 2.0, "uneven": 2.5})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from statistics import median
+from statistics import median, quantiles
 
 import torch
 
@@ -69,12 +69,19 @@ def paired_ratios(times: Times, base: str, device: torch.device) -> dict[str, fl
 
     Other load meets the calls of one round alike, so their ratio varies less than their times.
     """
+    return {name: middle for name, (_, middle, _) in paired_quartiles(times, base, device).items()}
+
+
+def paired_quartiles(times: Times, base: str, device: torch.device) -> dict[str, tuple[float, float, float]]:
+    """Name → the quartiles, over the rounds, of the time of a call relative to that of `base` in the same round."""
     clock = _clock(device)
-    return {
-        name: median(call[clock] / max(own[clock], 1e-9) for call, own in zip(calls, times[base], strict=True))
-        for name, calls in times.items()
-        if name != base
-    }
+    found = {}
+    for name, calls in times.items():
+        if name != base:
+            ratios = [call[clock] / max(own[clock], 1e-9) for call, own in zip(calls, times[base], strict=True)]
+            low, high = quantiles(ratios, n=4, method="inclusive")[::2] if len(ratios) > 1 else ratios * 2
+            found[name] = low, median(ratios), high
+    return found
 
 
 def lower_quartiles(times: Times, device: torch.device) -> dict[str, float]:

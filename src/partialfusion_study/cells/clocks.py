@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import partialfusion as pf
-from partialfusion.core.timing import interleaved_times, medians
+from partialfusion.core.timing import interleaved_times, medians, paired_quartiles
 
 from ..internals import Coupling, Inputs, apply, grids, merge
 from ..networks import mlp
@@ -28,13 +28,16 @@ class Clock:
         width: width of the three hidden layers.
         alpha: the isolated fraction of the channels.
         batch: batch size.
-        seconds: time spent on measuring.
+        seconds: time spent on measuring, where the number of rounds is not given.
+        rounds: the number of rounds, in each of which everything is called once, on one thread. The ratios are then
+            medians over the rounds of ratios within a round, in CPU time, with their quartiles.
     """
 
     width: int
     alpha: float = 0.5
     batch: int = 64
     seconds: float = 10.0
+    rounds: int | None = field(default=None, metadata={"added": True})
 
     def run(self) -> dict[str, Any]:
         x = torch.randn(self.batch, 784, generator=torch.Generator().manual_seed(0))
@@ -47,6 +50,8 @@ class Clock:
             "dense": lambda: dense(x),
             "blocks": lambda: blocks(x),
         }
+        if self.rounds is not None:
+            return _in_rounds(functions, self.rounds)
         with torch.no_grad():
             times = interleaved_times(functions, seconds=self.seconds, most=sys.maxsize)
         walls = {name: wall for name, (wall, _) in medians(times).items()}
@@ -58,6 +63,22 @@ class Clock:
             "threads": torch.get_num_threads(),
         }
         return how | ratios
+
+
+def _in_rounds(functions: Mapping[str, Callable[[], Tensor]], rounds: int) -> dict[str, Any]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            times = interleaved_times(functions, seconds=0.0, fewest=rounds, most=rounds)
+        ratios = paired_quartiles(times, "single", torch.device("cpu"))
+    finally:
+        torch.set_num_threads(threads)
+    single = medians(times)["single"][1]
+    found: dict[str, Any] = {"milliseconds": round(1000 * single, 4), "calls": rounds, "threads": 1}
+    for name, (low, middle, high) in ratios.items():
+        found |= {name: round(middle, 4), f"{name}_low": round(low, 4), f"{name}_high": round(high, 4)}
+    return found
 
 
 @dataclass(frozen=True)
