@@ -3,6 +3,7 @@
 from .clocks import Clock
 from .finetune import FineTune
 from .memory import Memory
+from .norms import Variances
 from .pairs import Compared, Counts, Merge, Mixed, Parents, Spend
 from .similarity import Similarity
 from .single import Clusters, Compress, Sliced, Train
@@ -27,4 +28,5 @@ __all__ = [
     "TextParents",
     "Train",
     "TrainText",
+    "Variances",
 ]
