@@ -140,7 +140,9 @@ def mergekit_seconds(folder: Path, width: int, depth: int) -> float:
     """Two models of GPT-2's class with these sizes, merged by its command."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(n_embd=width, n_layer=depth, n_head=width // 64, vocab_size=256, n_positions=128)
+    config = GPT2Config(
+        n_embd=width, n_layer=depth, n_head=width // 64, vocab_size=256, n_positions=128, bos_token_id=0, eos_token_id=0
+    )
     for k in range(2):
         GPT2LMHeadModel(config).save_pretrained(folder / f"model{k}")
     parts = "".join(f"  - model: {folder / f'model{k}'}\n    parameters: {{weight: 0.5}}\n" for k in range(2))
