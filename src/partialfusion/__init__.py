@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from .core.version import __version__ as __version__
 from .errors import (
     CheckpointError,
+    ClusterError,
     DataError,
     FusionError,
     MismatchError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .io.storage import inspect, load, load_plan, save
     from .io.stored import restore
     from .kernels import KernelPair, Plan, Reduction
+    from .streaming.fuse import FusedFiles, fuse_files
     from .surgery.widen import widen_net2net, widen_random
     from .tradeoff import Frontier, Point, frontier
 else:
@@ -51,6 +53,7 @@ else:
         "io.storage": ("inspect", "load", "load_plan", "save"),
         "io.stored": ("restore",),
         "kernels": ("KernelPair", "Plan", "Reduction"),
+        "streaming.fuse": ("FusedFiles", "fuse_files"),
         "surgery.widen": ("widen_net2net", "widen_random"),
         "tradeoff": ("Frontier", "Point", "frontier"),
     }
@@ -77,8 +80,10 @@ __all__ = [
     "Budget",
     "CheckpointError",
     "Cluster",
+    "ClusterError",
     "DataError",
     "Frontier",
+    "FusedFiles",
     "Fusion",
     "FusionError",
     "Interpolate",
@@ -105,6 +110,7 @@ __all__ = [
     "from_pretrained",
     "frontier",
     "fuse",
+    "fuse_files",
     "inspect",
     "load",
     "load_plan",

@@ -33,6 +33,10 @@ class CheckpointError(FusionError):
     """A file that is not a checkpoint of the model."""
 
 
+class ClusterError(FusionError):
+    """A scheduler or its workers cannot be used."""
+
+
 class ShortfallError(FusionError):
     """What was asked for can be met for a part of the network only; `allow_shortfall=True` accepts that."""
 

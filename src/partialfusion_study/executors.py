@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
-import partialfusion as pf
+from partialfusion.core.cluster import connected
 from partialfusion.core.machine import available_cores
-from partialfusion.errors import OptionError
+from partialfusion.errors import ClusterError, OptionError
 
 from .errors import StudyError
 
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 3  # worker processes that may die of one call
 GRACE = 5.0  # seconds after which a process that closed its pipe is killed
-TIMEOUT = 10  # seconds to wait for a scheduler
 
 GUARD = "see their messages; in a script, start studies below `if __name__ == '__main__':`"
 
@@ -218,33 +217,11 @@ def _reply(message: bytes) -> bytes:
 def _dask(address: str) -> Iterator[Executor]:
     """The workers of a dask scheduler, which repeats the calls of a worker that died on another one."""
     try:
-        from distributed import Client
-    except ImportError:
-        raise StudyError("running on a cluster needs dask: pip install 'partialfusion[cluster]'") from None
-    try:
-        client = Client(address, timeout=TIMEOUT, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise StudyError(
-            f"no scheduler at {address} ({error}); check that it is running and that the address is right"
-        ) from None
-    with client:
-        _check_workers(client, address)
-        found = client.get_executor(pure=False)
-        try:
-            yield found
-        finally:
-            found.shutdown(wait=False)
-
-
-def _check_workers(client: Any, address: str) -> None:
-    """Make sure that the workers have the same version of this library."""
-    replies = client.run(_version, on_error="return")
-    if not replies:
-        log.warning("the scheduler at %s has no workers yet; the cells wait for them", address)
-    for worker, reply in replies.items():
-        if reply != _version():
-            raise StudyError(f"worker {worker} has {reply!r}, not {_version()!r}: install the same version there")
-
-
-def _version() -> str:
-    return f"partialfusion {pf.__version__}"
+        with connected(address) as client:
+            found = client.get_executor(pure=False)
+            try:
+                yield found
+            finally:
+                found.shutdown(wait=False)
+    except ClusterError as error:
+        raise StudyError(str(error)) from None

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from partialfusion.core.cluster import check_workers
+from partialfusion.errors import ClusterError
 from partialfusion_study.errors import StudyError
-from partialfusion_study.executors import _check_workers
 from partialfusion_study.runner import executor, run
 from partialfusion_study.store import Store
 from study.sample_cells import Broken, alive, calls, processes, squares, stored, wait_for
@@ -100,7 +101,7 @@ def wait_until_both_work(cluster: Cluster) -> None:
 
 
 def test_without_a_scheduler_or_dask_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partialfusion_study.executors.TIMEOUT", 0.5)
+    monkeypatch.setattr("partialfusion.core.cluster.TIMEOUT", 0.5)
     with pytest.raises(StudyError, match=r"no scheduler at tcp://127.0.0.1:1 "), executor(cluster="tcp://127.0.0.1:1"):
         pass
     with pytest.raises(StudyError, match="no scheduler at nonsense://x"), executor(cluster="nonsense://x"):
@@ -116,5 +117,5 @@ def test_a_worker_without_this_version_is_named(reply: object) -> None:
         def run(self, *_: object, **__: object) -> dict[str, object]:
             return {"tcp://b:2": reply}
 
-    with pytest.raises(StudyError, match=r"worker tcp://b:2 .*(0\.0\.1|No module).* install the same version"):
-        _check_workers(Client(), "tcp://a:1")
+    with pytest.raises(ClusterError, match=r"worker tcp://b:2 .*(0\.0\.1|No module).* install the same version"):
+        check_workers(Client(), "tcp://a:1")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from ..errors import OptionError
 from . import options as opt
 from .jobs import Job, Model, fuse_options, run_job, show
 from .parse import factory_per_model, parse_budget
 from .root import app, examples
+from .stream import are_streamed, fuse_directories
 from .terminal import guarded, working
 
 
@@ -22,14 +24,15 @@ from .terminal import guarded, working
         "    --data images.npy --refit --out fused.safetensors",
         "fuse timm:resnet18,num_classes=10 a.safetensors b.safetensors \\\n"
         "    --input 1,3,64,64 --dtype float16 --out fused.safetensors",
+        "fuse hf:A hf:B --alpha 0.2 --out fused",
     )
 )
 @guarded
 def fuse(
     ctx: typer.Context,
     factory: opt.Factory,
-    checkpoints: opt.Checkpoints,
-    out: opt.Out,
+    checkpoints: opt.Models,
+    out: opt.FileOrFolder,
     inputs: opt.InputsOrData = None,
     output: opt.Output = None,
     factories: opt.Factories = None,
@@ -54,14 +57,22 @@ def fuse(
     allow_shortfall: opt.AllowShortfall = False,
     dtype: opt.Dtype = None,
     device: opt.Device = None,
+    shard_size: opt.ShardSize = "1GB",
+    cluster: opt.Cluster = None,
     seed: opt.Seed = 0,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Fuse checkpoints of one architecture into one model and write its weights.
 
-    The result is of the last model's class; alpha or the budget sets the widths of its layers.
+    The result is of the last model's class; alpha or the budget sets the widths of its layers. Directories of Hugging
+    Face, all named as hf:DIR, are never in memory whole, and the output is a directory, too.
     """
+    if are_streamed(factory, checkpoints):
+        fuse_directories(ctx.params)
+        return
+    if cluster is not None:
+        raise OptionError("--cluster is for directories, all named as hf:DIR, which are streamed")
     factories_ = factory_per_model(factory, factories or [], len(checkpoints))
     job = Job(
         models=tuple(Model(f, path) for f, path in zip(factories_, checkpoints, strict=True)),

@@ -24,6 +24,14 @@ Checkpoints = Annotated[
         help="Two or more: safetensors files, torch state dicts, or directories of Hugging Face.",
     ),
 ]
+Models = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="CHECKPOINT…",
+        help="Two or more: safetensors files, torch state dicts, or directories of Hugging Face. After hf:DIR also "
+        "hf:DIR, once or more: all of them are then streamed.",
+    ),
+]
 Checkpoint = Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A safetensors file or a torch state dict.")]
 Factories = Annotated[
     list[str] | None,
@@ -67,6 +75,15 @@ MaybeInputs = Annotated[
 ]
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="FILE", help="File to write the weights to, .safetensors or .pt.")
+]
+FileOrFolder = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE|DIR",
+        help="File to write the weights to, .safetensors or .pt; for hf:A hf:B a directory.",
+    ),
 ]
 Alpha = Annotated[
     list[str] | None,
@@ -200,6 +217,17 @@ Device = Annotated[
     typer.Option(
         metavar="NAME",
         help="Where to compute the heavy parts, such as cuda or cuda:1. Models and result stay on the CPU.",
+    ),
+]
+ShardSize = Annotated[
+    str, typer.Option(metavar="SIZE", help="For hf:A hf:B: the largest size of a file of the result, such as 500MB.")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="For hf:A hf:B: address of a Dask scheduler, whose workers match and write instead. They must see the "
+        "same folders.",
     ),
 ]
 Check = Annotated[bool, typer.Option(help="Verify numerically that channels can be moved and spaces widened.")]

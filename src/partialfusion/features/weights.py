@@ -22,6 +22,7 @@ from .traced import TracedModel
 Couplings = Mapping[str, Coupling]
 
 KEPT = 2**28  # bytes of one space's costs, at most, that are kept for the next sweep
+ALL_KEPT = 2**29  # and of all spaces together
 
 
 class WeightCosts:
@@ -54,7 +55,7 @@ class WeightCosts:
         self.parameters = describing_parameters(theirs, vectors=vectors)
         self._sizes = self._squared_norms() if normalise else {}
         self.weights = self._scales(fused)
-        self._cache: dict[tuple[str, str, int, str], tuple[list[Coupling], np.ndarray]] = {}
+        self._cache = _Kept()
         self._frames: dict[str, tuple[Coupling, tuple[KernelPair, KernelPair]]] = {}
 
     def at(self, fused: Mapping[str, float]) -> WeightCosts:
@@ -168,6 +169,24 @@ class WeightCosts:
             gap = self.ours.mapped(name, ours) - self.theirs.mapped(name, theirs)
             total += weight * float(gap.square().sum())
         return total
+
+
+class _Kept(dict[tuple[str, str, int, str], tuple[list[Coupling], np.ndarray]]):
+    """Costs of axes, with the couplings that they hold for; the oldest go where all together become too large."""
+
+    size = 0
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        """Other processes compute them again: they know a coupling by its identity."""
+        return _Kept, ()
+
+    def __setitem__(self, key: tuple[str, str, int, str], value: tuple[list[Coupling], np.ndarray]) -> None:
+        if key in self:
+            self.size -= self.pop(key)[1].nbytes
+        super().__setitem__(key, value)
+        self.size += value[1].nbytes
+        while self.size > ALL_KEPT:
+            self.size -= self.pop(next(iter(self)))[1].nbytes
 
 
 def describing_parameters(source: TracedModel, *, vectors: bool) -> list[str]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..blueprint import Blueprint
 from ..core.arrays import Floats
 from ..core.batches import Batches
+from ..core.cluster import Here, Tasks
 from ..core.inputs import Inputs, run
 from ..core.literals import Mix, RoundTo
 from ..core.modules import first_line, named_tensors
@@ -42,7 +43,12 @@ class Sources:
         batches: unlabelled data.
         needs: what will be asked of the activations.
         alphas: isolated fractions that models will be aligned at; sizes that are announced are solved together.
+
+    Attributes:
+        tasks: where spaces that do not depend on each other are matched.
     """
+
+    tasks: Tasks = Here()
 
     def __init__(
         self,
@@ -112,12 +118,16 @@ class Sources:
             for b in self.blueprints
         )
 
+    @property
+    def device(self) -> str:
+        """The kind of device whose kernels will compute the result."""
+        return next(self.models[-1].parameters()).device.type
+
     def grids(self, round_to: RoundTo) -> dict[str, Grid]:
         """Space → the sizes that it may have."""
         if round_to not in self._grids:
-            device = next(self.models[-1].parameters()).device.type
             fuses = len(self.models) > 1
-            self._grids[round_to] = grids(round_to, self.blueprint, self.widths, device, fuses=fuses)
+            self._grids[round_to] = grids(round_to, self.blueprint, self.widths, self.device, fuses=fuses)
         return self._grids[round_to]
 
     def activations(self, need: Need) -> Activations:

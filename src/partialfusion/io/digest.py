@@ -28,6 +28,21 @@ class Digest:
         return self._hash.hexdigest()
 
 
+class ShardDigest:
+    """A SHA-256 over named tensors that are added in any order: the hash of the sorted hashes of each."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[str, str] = {}
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        own = Digest()
+        own.add(name, tensor)
+        self._hashes[name] = own.hex()
+
+    def hex(self) -> str:
+        return hashlib.sha256(json.dumps(sorted(self._hashes.items())).encode()).hexdigest()
+
+
 def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
     """The hash of named tensors, whatever their order."""
     found = Digest()

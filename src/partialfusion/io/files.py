@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -181,16 +181,26 @@ def _flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def write_tensors(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+def write_tensors(
+    file: BinaryIO,
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    content: Callable[[str], Tensor] | None = None,
+) -> None:
     """Write the safetensors format: the length of the header, the header, the bytes of the tensors.
 
     The writer of the safetensors package opens the file itself, with permissions that depend on its version; the
     format is simple, and reading is left to the package.
+
+    Args:
+        file: the file.
+        tensors: name → tensor. With `content` only types and shapes count, and they may be on the meta device.
+        metadata: texts for the header.
+        content: gives the numbers of a tensor when its turn comes, so that they are never in memory all at once.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # keeps every tensor aligned
     at = 0
-    for name in order:
+    for name in file_order(tensors):
         tensor = tensors[name]
         end = at + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, end]}
@@ -198,9 +208,14 @@ def write_tensors(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mappi
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     file.write(len(text).to_bytes(8, "little") + text)
-    for name in order:
-        for part in chunks(tensors[name]):
+    for name in file_order(tensors):
+        for part in chunks(tensors[name] if content is None else content(name)):
             file.write(part)
+
+
+def file_order(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The order of tensors in a file, which keeps every one of them aligned."""
+    return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import Any
 
 from ..blueprint import NormLayer
@@ -21,8 +21,9 @@ from ..rotation import Rotations
 from . import packing, rotations
 from .packing import Packing
 
-# Formats: the second has norms with views in the place of the user's, the third how the models were rotated.
-PLAIN, WITH_VIEWS, WITH_ROTATIONS = FORMATS = 1, 2, 3
+# Formats: the second has norms with views in the place of the user's, the third how the models were rotated, the fourth
+# tensors in files of their own.
+PLAIN, WITH_VIEWS, WITH_ROTATIONS, IN_SHARDS = FORMATS = 1, 2, 3, 4
 RECORD = "partialfusion.record"  # keys in the metadata of the file; later formats keep these two and their meaning
 DIGEST = "partialfusion.sha256"
 MARGIN = 1 << 20  # bytes that the compressed parts of a record may have in any file
@@ -62,8 +63,9 @@ class Stored:
         packings: how every tensor is stored.
         integers: integer attributes of the user's own modules, some of which repeat widths.
         norms: path → settings of every norm with views (`partialfusion.nn.ViewNorm`) in the place of the user's.
-        payload: the hash of all stored tensors.
+        payload: the hash of all tensors in the file itself.
         rotations: how the models were rotated before they were fused.
+        shards: name of another file in the same folder → the hash of the tensors in it.
     """
 
     model: str
@@ -78,6 +80,7 @@ class Stored:
     norms: Mapping[str, NormLayer]
     payload: str
     rotations: Rotations | None = None
+    shards: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return str(self)
@@ -101,10 +104,11 @@ class Stored:
 def to_metadata(stored: Stored) -> dict[str, str]:
     """The metadata of a safetensors file: one record, and its hash."""
     layout = {**packing.to_record(stored.packings), "integers": stored.integers}
-    if stored.norms or stored.rotations is not None:
+    if _format(stored) != PLAIN:
         layout["norms"] = {path: _without_path(norm) for path, norm in stored.norms.items()}
     record = {
-        "format": WITH_ROTATIONS if stored.rotations is not None else WITH_VIEWS if stored.norms else PLAIN,
+        "format": _format(stored),
+        **({"shards": dict(stored.shards)} if stored.shards else {}),
         "model": stored.model,
         "recipe": stored.recipe,
         "sources": [{"model": s.model, "sha256": s.sha256} for s in stored.sources],
@@ -121,8 +125,20 @@ def to_metadata(stored: Stored) -> dict[str, str]:
     return {"format": "pt", RECORD: text, DIGEST: _hash(text)}
 
 
-def from_file(file: Any, path: Path) -> Stored:
-    """The header of an open safetensors file, or an error that says what is wrong with the file."""
+def _format(stored: Stored) -> int:
+    if stored.shards:
+        return IN_SHARDS
+    return WITH_ROTATIONS if stored.rotations is not None else WITH_VIEWS if stored.norms else PLAIN
+
+
+def from_file(file: Any, path: Path, size: int | None = None) -> Stored:
+    """The header of an open safetensors file, or an error that says what is wrong with the file.
+
+    Args:
+        file: the open file.
+        path: its path.
+        size: the bytes of all that the header describes, where these are not in the file and its shards.
+    """
     metadata: Mapping[str, str] = file.metadata() or {}
     if RECORD not in metadata or DIGEST not in metadata:
         raise CheckpointError(
@@ -133,14 +149,17 @@ def from_file(file: Any, path: Path) -> Stored:
     if _hash(text) != metadata[DIGEST]:
         raise CheckpointError(damaged(path, "its header is not the one that was written"))
     try:
-        size = path.stat().st_size
         record = json.loads(text)
         if type(record["format"]) is not int or record["format"] not in FORMATS:
             raise CheckpointError(
                 f"{path} has format {record['format']!r}, written by partialfusion {record.get('partialfusion')}; "
-                f"this version reads {PLAIN} to {WITH_ROTATIONS}: install the version that wrote it, or a later one"
+                f"this version reads {FORMATS[0]} to {FORMATS[-1]}: install the version that wrote it, or a later one"
             )
-        stored = _stored(record, size)
+        shards = _shards(record)
+        if size is None:
+            files = [path, *(shard_path(path, name) for name in shards)]
+            size = sum(f.stat().st_size for f in files if f.is_file())
+        stored = replace(_stored(record, size), shards=shards)
         if record["format"] != WITH_ROTATIONS:
             return stored
         return replace(stored, rotations=rotations.from_record(record["rotations"], file, stored.plan))
@@ -148,6 +167,19 @@ def from_file(file: Any, path: Path) -> Stored:
         raise
     except Exception as error:  # a digest can be made for any text: nothing is known about what it says
         raise CheckpointError(damaged(path, f"its header makes no sense ({type(error).__name__}: {error})")) from error
+
+
+def shard_path(path: Path, name: str) -> Path:
+    """The file of that name beside a file."""
+    return path.with_name(name)
+
+
+def _shards(record: Mapping[str, Any]) -> dict[str, str]:
+    """File → hash; the names are of files in the same folder, whatever the record says."""
+    found = {str(name): str(sha256) for name, sha256 in record.get("shards", {}).items()}
+    if any(name != PurePath(name).name or "\\" in name or name in (".", "..") for name in found):
+        raise ValueError("a shard that is not in the same folder")
+    return found
 
 
 def damaged(path: Path, why: str) -> str:

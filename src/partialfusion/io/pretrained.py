@@ -9,13 +9,12 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ..core.alone import alone
@@ -25,6 +24,7 @@ from ..core.version import __version__
 from ..errors import CheckpointError, OptionError
 from ..fusing.validation import check_result
 from .files import DTYPES, StrPath, existing
+from .shards import opened
 from .storage import load, save
 from .temporary import claimed
 
@@ -72,7 +72,7 @@ def save_pretrained(result: Fusion, directory: StrPath, *, dtype: torch.dtype | 
             "pf.save(result, path)"
         )
     target = Path(os.path.realpath(directory))
-    _check_target(target)
+    check_directory(target)
     with _replacing(target) as folder:
         config = copy.deepcopy(model.config)
         config.architectures = [type(model).__name__]
@@ -81,10 +81,28 @@ def save_pretrained(result: Fusion, directory: StrPath, *, dtype: torch.dtype | 
         if callable(getattr(generation, "save_pretrained", None)):
             copy.deepcopy(generation).save_pretrained(folder)
         save(result, folder / WEIGHTS, dtype=dtype)
-        record = {"format": FORMAT, "model": type(model).__name__, "partialfusion": __version__, "weights": WEIGHTS}
-        _write_json(folder / INDEX, {"metadata": {}, "weight_map": {"partialfusion": POINTER}})
-        _write_json(folder / RECORD, record)
-        (folder / README).write_text(PAGE.format(model=type(model).__name__, version=__version__))
+        write_pointer(folder)
+        write_record(folder, type(model).__name__)
+
+
+def write_pointer(folder: Path) -> None:
+    """Let transformers refuse a directory, with an error that says what loads it, and say so to people."""
+    write_json(folder / INDEX, {"metadata": {}, "weight_map": {"partialfusion": POINTER}})
+
+
+def write_record(folder: Path, model: str, shards: Sequence[str] = (), *, page: bool = True) -> None:
+    """Write what makes a directory one that `from_pretrained` loads: the class of the model, and the files of it.
+
+    Args:
+        folder: the directory.
+        model: the class.
+        shards: the files beside the header.
+        page: whether a page says that only this library loads it.
+    """
+    record = {"format": FORMAT, "model": model, "partialfusion": __version__, "weights": WEIGHTS}
+    write_json(folder / RECORD, {**record, **({"shards": list(shards)} if shards else {})})
+    if page:
+        (folder / README).write_text(PAGE.format(model=model, version=__version__))
 
 
 @alone
@@ -96,12 +114,12 @@ def from_pretrained(directory: StrPath, *, into: nn.Module | None = None) -> nn.
         into: an instance of the model's class, with any widths, where that is not a class of transformers but your
             own; it is not changed.
     """
-    folder = _directory(directory)
+    folder = folder_of(directory)
     if not (folder / RECORD).is_file():
         raise CheckpointError(
             f"{folder} was not written by pf.save_pretrained: it has no {RECORD}; load it with transformers"
         )
-    record = _read_json(folder / RECORD)
+    record = read_json(folder / RECORD)
     if record.get("format") != FORMAT:
         raise CheckpointError(
             f"{folder} has format {record.get('format')!r}, written by partialfusion {record.get('partialfusion')}; "
@@ -124,7 +142,7 @@ def build_directory(directory: StrPath, arguments: dict[str, Any]) -> nn.Module:
         directory: a directory with a config.json, which names the class.
         arguments: other values for fields of the config.
     """
-    folder = _directory(directory)
+    folder = folder_of(directory)
     return _instance(folder, class_name(folder), arguments)
 
 
@@ -135,10 +153,10 @@ def load_directory(model: nn.Module, directory: StrPath) -> nn.Module:
         model: a model of transformers, which has the config.
         directory: a directory with safetensors, in one file or several; or one that `save_pretrained` wrote.
     """
-    folder = _directory(directory)
+    folder = folder_of(directory)
     if (folder / RECORD).is_file():
         return from_pretrained(folder, into=model)
-    _check_weights(folder)
+    check_weights(folder)
     kind: Any = type(model)
     try:
         found, info = kind.from_pretrained(
@@ -162,12 +180,12 @@ FITTING = (
 
 def class_name(directory: StrPath) -> str:
     """The name of the class that the config of a directory names."""
-    path = _directory(directory) / CONFIG
+    path = folder_of(directory) / CONFIG
     if not path.is_file():
         raise CheckpointError(
             f"{directory} has no {CONFIG}: name a directory that save_pretrained of transformers wrote"
         )
-    names = _read_json(path).get("architectures")
+    names = read_json(path).get("architectures")
     if not isinstance(names, list) or not names:
         raise CheckpointError(f"{path} names no class under architectures: save the model with transformers again")
     return str(names[0])
@@ -206,27 +224,24 @@ def _instance(folder: Path, name: str, arguments: dict[str, Any] | None = None) 
 def _match_precision(model: nn.Module, path: Path) -> None:
     """Give every tensor the type that it has in the file."""
     types = {text: dtype for dtype, text in DTYPES.items()}
-    with (
-        suppress(SafetensorError, OSError, KeyError),
-        safe_open(path, framework="pt") as file,
-    ):  # loading says what is wrong with the file
+    with suppress(CheckpointError, KeyError), opened(path) as (file, _):  # loading says what is wrong with the file
         stored = {name: types[file.get_slice(name).get_dtype()] for name in file.keys()}  # noqa: SIM118
         for name, tensor in named_tensors(model).items():
             if tensor.is_floating_point() and name in stored:
                 tensor.data = tensor.data.to(stored[name])
 
 
-def _directory(path: StrPath) -> Path:
+def folder_of(path: StrPath) -> Path:
     folder = Path(path)
     if os.path.isdir(folder):
         return folder
     with suppress(OSError, ValueError):
-        for left in _set_aside(folder):
+        for left in set_aside(folder):
             raise CheckpointError(f"{folder}: there is no such directory: a save was killed; rename {left} to it")
     raise CheckpointError(f"{folder}: there is no such directory; check the name (nothing is downloaded)")
 
 
-def _check_weights(folder: Path) -> None:
+def check_weights(folder: Path) -> None:
     """The directory must hold weights as safetensors."""
     if (folder / INDEX).is_file() or (folder / "model.safetensors").is_file():
         return
@@ -239,7 +254,7 @@ def _check_weights(folder: Path) -> None:
     raise CheckpointError(f"{folder} has no weights: neither model.safetensors nor {INDEX}")
 
 
-def _check_target(target: Path) -> None:
+def check_directory(target: Path) -> None:
     """Nothing of another model may lie beside the result: transformers would load that."""
     if target.exists() and not target.is_dir():
         raise CheckpointError(f"{target} cannot be written: it is a file; name a directory")
@@ -247,18 +262,26 @@ def _check_target(target: Path) -> None:
         raise CheckpointError(f"{target} cannot be written: there is no folder {target.parent}; create it first")
     if not target.is_dir():
         return
-    ours = (target / RECORD).is_file()
+    ours = ours_in(target)
     foreign = sorted(
         p.name
         for p in target.iterdir()
-        if p.suffix in (".safetensors", ".bin") or (p.name.endswith(".index.json") and not ours)
-        if not (ours and p.name in OURS)
+        if p.suffix in (".safetensors", ".bin") or p.name.endswith(".index.json")
+        if p.name not in ours
     )
     if foreign:
         raise CheckpointError(
             f"{target} cannot be written: it holds the weights of another model ({shorten(foreign)}); name another "
             "directory"
         )
+
+
+def ours_in(folder: Path) -> set[str]:
+    """The names of the files that belong to an earlier result in a directory; none where there is no such result."""
+    if not (folder / RECORD).is_file():
+        return set()
+    shards = read_json(folder / RECORD).get("shards", [])
+    return OURS | {name for name in (shards if isinstance(shards, list) else []) if isinstance(name, str)}
 
 
 @contextmanager
@@ -269,19 +292,11 @@ def _replacing(target: Path) -> Iterator[Path]:
     under a name that ends in .old, and the next writer moves it back first.
     """
     try:
-        for left in _set_aside(target):
-            if target.exists():
-                shutil.rmtree(left)
-            else:
-                os.replace(left, target)
+        put_back(target)
         with claimed(target, folder=True) as temporary:
-            if target.is_dir():
-                shutil.copystat(target, temporary)
-                for item in target.iterdir():
-                    if item.name not in OURS:
-                        (shutil.copytree if item.is_dir() else shutil.copy2)(item, temporary / item.name)
+            keep_others(target, temporary)
             yield temporary
-            _exchange(temporary, target)
+            exchange(temporary, target)
     except OSError as error:
         raise CheckpointError(
             f"{target} cannot be written: {error.strerror or error}; free some space or choose another folder. What "
@@ -289,7 +304,17 @@ def _replacing(target: Path) -> Iterator[Path]:
         ) from error
 
 
-def _exchange(new: Path, target: Path) -> None:
+def keep_others(target: Path, new: Path) -> None:
+    """Copy what is in a directory beside an earlier result into the one that will take its place."""
+    if target.is_dir():
+        shutil.copystat(target, new)
+        ours = OURS | ours_in(target)
+        for item in target.iterdir():
+            if item.name not in ours:
+                (shutil.copytree if item.is_dir() else shutil.copy2)(item, new / item.name)
+
+
+def exchange(new: Path, target: Path) -> None:
     """Put a new directory in the place of another; where that fails, the other one is put back."""
     old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
     if target.is_dir():
@@ -303,17 +328,26 @@ def _exchange(new: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _set_aside(target: Path) -> list[Path]:
+def put_back(target: Path) -> None:
+    """Put a directory back that a killed process was about to replace, or remove it where that was done."""
+    for left in set_aside(target):
+        if target.exists():
+            shutil.rmtree(left)
+        else:
+            os.replace(left, target)
+
+
+def set_aside(target: Path) -> list[Path]:
     """Directories that a killed process was about to replace."""
     name = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{8}\.old")
     return sorted(p for p in target.parent.iterdir() if name.fullmatch(p.name) and p.is_dir())
 
 
-def _write_json(path: Path, value: object) -> None:
+def write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(existing(path).read_text())
     except (OSError, ValueError, RecursionError) as error:

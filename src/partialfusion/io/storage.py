@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,13 @@ from ..surgery.config import follow_config
 from ..surgery.numbers import numbers_of, set_number
 from ..surgery.resize import resized
 from ..surgery.views import place_views, view_layers
-from .digest import Digest, digest, state_digest
+from .digest import digest, state_digest
 from .files import DTYPES, SUFFIX, StrPath, check_target, existing, reading, replacing, write_tensors
 from .fit import check_kind, check_memory, differences
 from .header import VIEWS, Integers, Source, Stored, damaged, filled_by_refit, from_file, to_metadata
 from .packing import Packing, packed, plan_packings
 from .rotations import named as named_rotations
+from .shards import Shards, contents, opened
 
 if TYPE_CHECKING:
     from ..fusing.result import Fusion
@@ -86,7 +87,7 @@ def save(result: Fusion, path: StrPath, *, dtype: torch.dtype | None = None) -> 
         recipe=asdict(result.recipe),
         sources=tuple(Source(type(m).__name__, state_digest(m)) for m in result.sources),
         plan=result.plan,
-        integers=_integers(result.model),
+        integers=integers_of(result.model),
         norms=norms,
         rotations=result.rotations,
     )
@@ -176,8 +177,7 @@ def load(path: StrPath, *, into: nn.Module) -> nn.Module:
     path = existing(path)
     if not isinstance(into, nn.Module):
         raise OptionError(f"into is a {type(into).__name__}, not a torch.nn.Module: pass an instance of the model")
-    with reading(path) as file:
-        stored = from_file(file, path)
+    with opened(path) as (file, stored):
         _check_tensors(file, stored, path)
         into = holding(into, stored.packings)
         _check_fits(stored, into, path)
@@ -192,10 +192,9 @@ def load_dense(path: StrPath) -> dict[str, Tensor]:
     """Name → dense tensor of a stored fusion; a tied tensor appears once."""
     path = existing(path)
     found: dict[str, Tensor] = {}
-    with reading(path) as file:
-        stored = from_file(file, path)
+    with opened(path) as (file, stored):
         _check_tensors(file, stored, path)
-        for name, content in _contents(file, stored, path):
+        for name, content in contents(file, stored, path):
             found[name] = content.new_empty(stored.packings[name].shape)
             stored.packings[name].unpack(content, found[name])
     return found
@@ -258,7 +257,7 @@ def narrowed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     return narrow
 
 
-def _check_tensors(file: Any, stored: Stored, path: Path) -> None:
+def _check_tensors(file: Shards, stored: Stored, path: Path) -> None:
     """The file must have the tensors that its header lists, and its header may not make much of few numbers."""
     if set(file.keys()) != {*stored.packings, *named_rotations(stored.rotations)}:
         raise CheckpointError(damaged(path, "its tensors are not those that its header lists"))
@@ -324,28 +323,17 @@ def _same_but_for_widths(how: Packing, tensor: Tensor) -> bool:
     )
 
 
-def _fill(model: nn.Module, file: Any, stored: Stored, path: Path) -> None:
+def _fill(model: nn.Module, file: Shards, stored: Stored, path: Path) -> None:
     """Fill every tensor of the model from the file, one at a time."""
     targets = named_tensors(model)
     with torch.no_grad():
-        for name, content in _contents(file, stored, path):
+        for name, content in contents(file, stored, path):
             target, remedy = targets[name], f"pass a {stored.model} as it was fused"
             check_kind(path, name, content, target, remedy=remedy, same_integers=True)
             stored.packings[name].unpack(content, target)
 
 
-def _contents(file: Any, stored: Stored, path: Path) -> Iterator[tuple[str, Tensor]]:
-    """What is stored of every tensor; the hash of all that was read must match the header."""
-    seen = Digest()
-    for name in sorted(stored.packings):
-        content = file.get_tensor(name)
-        seen.add(name, content)
-        yield name, content
-    if seen.hex() != stored.payload:
-        raise CheckpointError(damaged(path, "its numbers are not those that were written"))
-
-
-def _integers(model: nn.Module) -> dict[str, dict[str, int]]:
+def integers_of(model: nn.Module) -> dict[str, dict[str, int]]:
     """Integer attributes of the user's own modules; PyTorch's modules follow their weights, if they have any."""
     found = {}
     for path, module in model.named_modules():

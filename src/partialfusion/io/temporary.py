@@ -47,7 +47,7 @@ def _claim(target: Path, folder: bool) -> tuple[Path, int]:
         if folder:
             path.mkdir()
         handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        if _locked(handle) is not False and path.exists():
+        if locked(handle) is not False and path.exists():
             return path, handle
         os.close(handle)
 
@@ -65,13 +65,13 @@ def _remove_unclaimed(path: Path) -> None:
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            if _locked(handle):
+            if locked(handle):
                 remove(path)
         finally:
             os.close(handle)
 
 
-def _locked(handle: int) -> bool | None:
+def locked(handle: int) -> bool | None:
     """Whether the lock was free and is now held through this handle; None where there are no locks."""
     try:
         import fcntl

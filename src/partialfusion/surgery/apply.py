@@ -85,10 +85,9 @@ def apply(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], plan: Pl
     sources = [TracedModel.of(m, b) for m, b in zip(models, blueprints, strict=True)]
     tensors = named_tensors(result)
     with torch.no_grad():
-        for name in [n for n in tensors if n in blueprint.shapes and n not in blueprint.constants]:
-            target = tensors[name]
-            if target.is_floating_point() and not target.is_meta:
-                target.copy_(_parameter(name, sources, applied, tuple(target.shape)))
+        for name, target in tensors.items():
+            if is_made_of_all(name, target, blueprint) and not target.is_meta:
+                target.copy_(parameter(name, sources, applied, tuple(target.shape)))
         share_out(tensors, blueprint, applied, layout)
     return SurgeryResult(install_views(result, blueprint, applied, layout), applied, resized_model.follows)
 
@@ -210,7 +209,12 @@ def matching_spaces(blueprint: Blueprint, other: Blueprint) -> dict[str, Space]:
     return {s.name: waiting[s.key].pop() for s in blueprint if waiting[s.key]}
 
 
-def _parameter(name: str, sources: Sequence[TracedModel], plan: AppliedPlan, shape: tuple[int, ...]) -> Tensor:
+def is_made_of_all(name: str, target: Tensor, blueprint: Blueprint) -> bool:
+    """Whether a tensor of the result is made of those of all models; any other is the last model's, or a view's."""
+    return name in blueprint.shapes and name not in blueprint.constants and target.is_floating_point()
+
+
+def parameter(name: str, sources: Sequence[TracedModel], plan: AppliedPlan, shape: tuple[int, ...]) -> Tensor:
     """The sum of what every model contributes to a parameter."""
     total: Tensor | None = None
     for m, source in enumerate(sources):

@@ -27,7 +27,7 @@ def install_views(model: nn.Module, blueprint: Blueprint, plan: Plan, layout: Ma
     modules = dict(model.named_modules(remove_duplicate=False))
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for path in blueprint.normed:
-        views, shares = _views(path, blueprint, plan, layout)
+        views, shares = views_of(path, blueprint, plan, layout)
         module = modules[path]
         if np.abs(views * views.shape[1] - 1).max() < UNIFORM and not isinstance(module, ViewNorm):
             if hasattr(module, "normalized_shape"):
@@ -97,7 +97,7 @@ def share_out(tensors: Mapping[str, Tensor], blueprint: Blueprint, plan: Plan, l
                 target.copy_((target + offset) * scale - offset)
 
 
-def _views(path: str, blueprint: Blueprint, plan: Plan, layout: Mapping[str, Space]) -> tuple[Floats, Floats]:
+def views_of(path: str, blueprint: Blueprint, plan: Plan, layout: Mapping[str, Space]) -> tuple[Floats, Floats]:
     """(views × channels) what channels count in the statistics of each view, and the shares of the views in each
     channel; models of the same statistics are one view.
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ...core.arrays import Floats, Ints
+from ...core.cluster import Here, Tasks
 from ...core.progress import ProgressCallback, silent
 from ...features import Need, TracedModel, WeightCosts
 from ...kernels import Coupling, PlanTemplate
@@ -103,7 +104,16 @@ class Aligner:
         self.sources.require_numbers()
         *others, last = self.sources.traced
         return [
-            PairAligner(source, last, widths, self._measured(k), self.recipe, self._announced, self._paired(k))
+            PairAligner(
+                source,
+                last,
+                widths,
+                self._measured(k),
+                self.recipe,
+                self._announced,
+                self._paired(k),
+                self.sources.tasks,
+            )
             for k, (source, widths) in enumerate(zip(others, self._widths, strict=True))
         ]
 
@@ -142,6 +152,7 @@ class PairAligner:
         recipe: features, method, align and convention.
         alphas: space → isolated fractions that it will be aligned at, as far as they are known.
         paired: space of which it is known what corresponds → (n × m) cost, the only one that counts there.
+        tasks: where spaces that do not depend on each other are solved.
     """
 
     ours: TracedModel
@@ -151,6 +162,7 @@ class PairAligner:
     recipe: Recipe
     alphas: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     paired: Mapping[str, Floats] = field(default_factory=dict)
+    tasks: Tasks = field(default_factory=Here)
 
     def align(self, free: Mapping[str, float], report: Report = unheard) -> Alignment:
         """Align the free spaces, space → isolated fraction."""
@@ -222,6 +234,7 @@ class PairAligner:
             blocks=self._blocks(alphas),
             bundles=blueprint.bundles(alphas),
             paired=self.paired,
+            tasks=self.tasks,
         )
 
     def _blocks(self, spaces: Container[str]) -> dict[str, tuple[Ints, Ints]]:

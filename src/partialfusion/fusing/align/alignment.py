@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ...core.arrays import Floats, Ints
+from ...core.cluster import Here, Tasks
 from ...features import WeightCosts
 from ...features.weights import Couplings
 from ...kernels import Coupling
@@ -36,6 +38,7 @@ class Problem:
         bundles: sets of spaces whose blocks go together.
         paired: space of which it is known what corresponds → (n × m) cost, the only one that counts there.
         prices: space → what its channels cost when it was last solved; the next solve begins there.
+        tasks: where spaces that do not depend on each other are solved.
     """
 
     weights: WeightCosts | None
@@ -47,6 +50,7 @@ class Problem:
     bundles: Sequence[tuple[str, ...]] = ()
     paired: Mapping[str, Floats] = field(default_factory=dict)
     prices: dict[str, Prices] = field(default_factory=dict)
+    tasks: Tasks = field(default_factory=Here)
 
     def steps(self) -> list[tuple[str, ...]]:
         """The free spaces in the order of computation, those of a bundle together at the first of them."""
@@ -83,6 +87,51 @@ class Problem:
         """Channel i with channel i in every space of equal width."""
         return {s: Coupling.identity(n) for s, (n, m) in self.widths.items() if n == m}
 
+    def neighbours(self, step: Sequence[str]) -> set[str]:
+        """Free spaces whose costs depend on the couplings of a step, which depends on theirs."""
+        return self._beside(step) & set(self.alphas)
+
+    def _beside(self, step: Sequence[str]) -> set[str]:
+        if self.weights is None:
+            return set()
+        return {other for s in step for _, b in self.weights.bindings(s) for other in self.weights.others(b)}
+
+    def waves(self) -> list[list[tuple[str, ...]]]:
+        """The steps in groups that are solved one after the other.
+
+        A step comes after those of its neighbours that stand before it in the order of computation, and before the
+        others. Steps of one group do not depend on each other, and the result is that of all steps in their order.
+        """
+        level: dict[str, int] = {}
+        waves: list[list[tuple[str, ...]]] = []
+        for step in self.steps():
+            own = max((level[s] + 1 for s in self.neighbours(step) if s in level), default=0)
+            level.update(dict.fromkeys(step, own))
+            waves.extend([] for _ in range(own + 1 - len(waves)))
+            waves[own].append(step)
+        return waves
+
+    def solved(
+        self, function: Callable[..., Solved], steps: Sequence[tuple[str, ...]], couplings: Couplings, shared: Any
+    ) -> Iterator[tuple[tuple[str, ...], Solved]]:
+        """Steps that do not depend on each other, each with its solution.
+
+        Args:
+            function: a function of the problem, a step and the couplings next to it.
+            steps: the steps.
+            couplings: all couplings that are known.
+            shared: the problem, as `tasks` shares it.
+        """
+        calls = []
+        for step in steps:
+            beside = self._beside(step)
+            own = bool(beside & set(step))  # then the whole objective counts
+            seen = {s: c for s, c in couplings.items() if own or s in beside or s in step}
+            calls.append((function, shared, step, seen, {s: self.prices[s] for s in step if s in self.prices}))
+        for step, (found, prices) in zip(steps, self.tasks.run(_task, calls), strict=True):
+            self.prices.update(prices)
+            yield step, found
+
 
 @dataclass(frozen=True)
 class Alignment:
@@ -94,6 +143,34 @@ class Alignment:
     converged: bool = True
 
 
+@dataclass(frozen=True)
+class Solved:
+    """The solution of one step.
+
+    Attributes:
+        couplings: space → its cheapest coupling.
+        costs: space → what it costs.
+        gains: whether that is enough of a gain over the couplings before.
+    """
+
+    couplings: Mapping[str, Coupling]
+    costs: Mapping[str, float]
+    gains: bool = True
+
+
+def _task(
+    function: Callable[..., Solved],
+    problem: Problem,
+    step: tuple[str, ...],
+    couplings: Couplings,
+    prices: Mapping[str, Prices],
+) -> tuple[Solved, dict[str, Prices]]:
+    """The solution of a step, in whichever process, and the prices that it leaves."""
+    problem.prices.update(prices)
+    found = function(problem, step, couplings)
+    return found, {s: problem.prices[s] for s in step if s in problem.prices}
+
+
 class Work:
     """How much of the work of one sweep over the free spaces is done; a space counts by the square of its width."""
 
@@ -103,8 +180,12 @@ class Work:
 
     def after(self, step: tuple[str, ...]) -> float:
         """The fraction that is done when this step is, too."""
-        self._done += self._of[step]
+        self.skip([step])
         return min(1.0, self._done / max(1, sum(self._of.values())))
+
+    def skip(self, steps: Iterable[tuple[str, ...]]) -> None:
+        """Nothing is to be done for these."""
+        self._done += sum(self._of[step] for step in steps)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...kernels import Coupling
-from .alignment import Alignment, Problem, Report, Work, matched_cost, unheard
+from .alignment import Alignment, Problem, Report, Solved, Work, matched_cost, unheard
 from .greedy import greedy
 from .separate import FixedCosts, separate
 
@@ -49,8 +49,10 @@ def refine(problem: Problem, full: Alignment, costs: FixedCosts, *, report: Repo
         report: called with the fraction that is done.
     """
     start, work = dict(full.couplings), Work(problem)
-    for step in problem.steps():
-        start.update(zip(step, costs.solve(problem, step), strict=True))
+    shared = problem.tasks.share(costs), problem.tasks.share(problem)
+    steps = problem.steps()
+    for step, found in zip(steps, problem.tasks.run(FixedCosts.solve, [(*shared, s) for s in steps]), strict=True):
+        start.update(zip(step, found, strict=True))
         report(FIRST * work.after(step))
     final = _descend(problem, start, lambda done: report(FIRST + (1 - FIRST) * done))
     return replace(final, sweeps=full.sweeps + final.sweeps)
@@ -60,31 +62,38 @@ def _descend(problem: Problem, start: Mapping[str, Coupling], report: Report) ->
     """Sweep until nothing changes. Nobody knows how many sweeps that takes: each counts as half of what is left."""
     couplings = dict(start)
     costs: dict[str, float] = {}
-    steps = problem.steps()
-    stale = set(steps)
+    waves = problem.waves()
+    near = {step: problem.neighbours(step) for wave in waves for step in wave}
+    stale = set(near)
+    shared = problem.tasks.share(problem)
     sweeps = 0
     while stale and sweeps < MAX_SWEEPS:
         sweeps += 1
         work = Work(problem)
-        for step in steps:
-            done = work.after(step)
-            if step not in stale:
-                continue
-            stale.discard(step)
-            now = [problem.cost(s, couplings) for s in step]
-            new = dict(zip(step, problem.solve(step, now), strict=True))
-            near = {n for s in step for n in neighbours(problem, s)}
-            before = [matched_cost(c, couplings[s]) for s, c in zip(step, now, strict=True)]
-            after = [matched_cost(c, new[s]) for s, c in zip(step, now, strict=True)]
-            gain = sum(before) - sum(after)
-            if near & set(step):
-                gain = _true_gain(problem, couplings, new)
-            if gain > LEAST_GAIN * sum(c.mean() * len(c) for c in now):
-                couplings.update(new)
-                stale |= {s for s in steps if s != step and near & set(s)}
-            costs.update({s: min(b, a) for s, b, a in zip(step, before, after, strict=True)})
-            report(1 - 0.5 ** (sweeps - 1) * (1 - 0.5 * done))
+        for wave in waves:
+            chosen = [step for step in wave if step in stale]
+            stale.difference_update(chosen)
+            work.skip(step for step in wave if step not in chosen)
+            for step, solved in problem.solved(_improved, chosen, couplings, shared):
+                if solved.gains:
+                    couplings.update(solved.couplings)
+                    stale |= {s for s in near if s != step and near[step] & set(s)}
+                costs.update(solved.costs)
+                report(1 - 0.5 ** (sweeps - 1) * (1 - 0.5 * work.after(step)))
     return Alignment(couplings, costs, sweeps, not stale)
+
+
+def _improved(problem: Problem, step: tuple[str, ...], couplings: Mapping[str, Coupling]) -> Solved:
+    """The cheapest couplings of a step, and whether they gain anything over those it has."""
+    now = [problem.cost(s, couplings) for s in step]
+    new = dict(zip(step, problem.solve(step, now), strict=True))
+    before = [matched_cost(c, couplings[s]) for s, c in zip(step, now, strict=True)]
+    after = [matched_cost(c, new[s]) for s, c in zip(step, now, strict=True)]
+    gain = sum(before) - sum(after)
+    if problem.neighbours(step) & set(step):
+        gain = _true_gain(problem, couplings, new)
+    gains = gain > LEAST_GAIN * sum(c.mean() * len(c) for c in now)
+    return Solved(new, {s: min(b, a) for s, b, a in zip(step, before, after, strict=True)}, bool(gains))
 
 
 def _true_gain(problem: Problem, couplings: Mapping[str, Coupling], new: Mapping[str, Coupling]) -> float:
@@ -96,11 +105,3 @@ def _true_gain(problem: Problem, couplings: Mapping[str, Coupling], new: Mapping
             cost = problem.fixed_costs[space]
             gain += matched_cost(cost, couplings[space]) - matched_cost(cost, coupling)
     return gain
-
-
-def neighbours(problem: Problem, space: str) -> set[str]:
-    """Free spaces whose cost depends on the coupling of this one."""
-    if problem.weights is None:
-        return set()
-    near = {s for _, b in problem.weights.bindings(space) for s in problem.weights.others(b)}
-    return near & set(problem.alphas)

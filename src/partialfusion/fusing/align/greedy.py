@@ -6,7 +6,14 @@ import numpy as np
 
 from ...core.arrays import Floats
 from ...features.weights import Couplings
-from .alignment import Alignment, Problem, Report, Work, matched_cost, unheard
+from .alignment import Alignment, Problem, Report, Solved, Work, matched_cost, unheard
+
+
+def _cheapest(problem: Problem, step: tuple[str, ...], couplings: Couplings) -> Solved:
+    """The cheapest couplings of a step by what is known."""
+    found = [_known_cost(problem, space, couplings) for space in step]
+    new = dict(zip(step, problem.solve(step, found), strict=True))
+    return Solved(new, {s: matched_cost(c, new[s]) for s, c in zip(step, found, strict=True)})
 
 
 def greedy(problem: Problem, known: Couplings | None = None, *, report: Report = unheard) -> Alignment:
@@ -21,14 +28,14 @@ def greedy(problem: Problem, known: Couplings | None = None, *, report: Report =
         report: called with the fraction that is done.
     """
     couplings = {s: c for s, c in problem.identity().items() if s not in problem.alphas} | dict(known or {})
-    costs = {}
+    costs: dict[str, float] = {}
     work = Work(problem)
-    for step in problem.steps():
-        found = [_known_cost(problem, space, couplings) for space in step]
-        for space, cost, coupling in zip(step, found, problem.solve(step, found), strict=True):
-            couplings[space] = coupling
-            costs[space] = matched_cost(cost, coupling)
-        report(work.after(step))
+    shared = problem.tasks.share(problem)
+    for wave in problem.waves():
+        for step, solved in problem.solved(_cheapest, wave, couplings, shared):
+            couplings.update(solved.couplings)
+            costs.update(solved.costs)
+            report(work.after(step))
     return Alignment(couplings, costs)
 
 

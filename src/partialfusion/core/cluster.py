@@ -1,0 +1,119 @@
+"""Tasks without shared state: run here one after the other, or by the workers of a Dask scheduler."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from ..errors import ClusterError, FusionError
+from .version import __version__
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 10  # seconds to wait for a scheduler
+
+T = TypeVar("T")
+
+
+class Tasks(Protocol):
+    """Where tasks run."""
+
+    def share(self, value: Any) -> Any:
+        """What to pass to tasks in the place of a value that many of them need; it should be asked for once."""
+
+    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> Iterator[T]:
+        """The results of a function for the arguments of each call, in their order, each as soon as it is known."""
+
+
+class Here:
+    """Runs tasks in this process, one after the other: memory is needed for one of them only."""
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> Iterator[T]:
+        for call in calls:
+            yield function(*call)
+
+
+class OnDask:
+    """Runs tasks on the workers of a Dask scheduler, which repeats those of a worker that died on another one."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def __reduce__(self) -> tuple[type[Here], tuple[()]]:
+        """A worker runs the tasks of a task by itself."""
+        return Here, ()
+
+    def share(self, value: Any) -> Any:
+        # The scheduler keeps the bytes: a worker that dies takes no copy with it that cannot be made again.
+        return self.client.submit(pickle.loads, pickle.dumps(value), pure=False)
+
+    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> Iterator[T]:
+        futures = [self.client.submit(function, *call, pure=False) for call in calls]
+        try:
+            for future in futures:
+                yield self._result(future)
+        finally:
+            self.client.cancel([f for f in futures if not f.done()])
+
+    @staticmethod
+    def _result(future: Any) -> Any:
+        try:
+            return future.result()
+        except FusionError:
+            raise
+        except Exception as error:
+            lost = type(error).__name__ in ("KilledWorker", "CancelledError", "CommClosedError", "FutureCancelledError")
+            if not lost:
+                raise
+            raise ClusterError(
+                f"the workers were lost ({type(error).__name__}): see their messages, give them more memory or start "
+                "others, and run again; what is finished stays"
+            ) from error
+
+
+@contextmanager
+def tasks(cluster: str | None) -> Iterator[Tasks]:
+    """Where the tasks of a call run: in this process, or on the workers of a scheduler with this address."""
+    if cluster is None:
+        yield Here()
+    else:
+        with connected(cluster) as client:
+            yield OnDask(client)
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """A client of a Dask scheduler whose workers have the same version of this library."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ClusterError("running on a cluster needs dask: pip install 'partialfusion[cluster]'") from None
+    try:
+        client = Client(address, timeout=TIMEOUT, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"no scheduler at {address} ({error}); check that it is running and that the address is right"
+        ) from None
+    with client:
+        check_workers(client, address)
+        yield client
+
+
+def check_workers(client: Any, address: str) -> None:
+    """Make sure that the workers have the same version of this library."""
+    replies = client.run(_version, on_error="return")
+    if not replies:
+        log.warning("the scheduler at %s has no workers yet; the work waits for them", address)
+    for worker, reply in replies.items():
+        if reply != _version():
+            raise ClusterError(f"worker {worker} has {reply!r}, not {_version()!r}: install the same version there")
+
+
+def _version() -> str:
+    return f"partialfusion {__version__}"

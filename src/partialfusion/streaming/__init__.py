@@ -1,0 +1,1 @@
+"""Models that are never in memory whole: read from their files a tensor at a time, written shard by shard."""

@@ -1,0 +1,169 @@
+"""The tensors of a checkpoint directory, read one at a time when they are asked for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.modules import canonical_names, named_tensors
+from ..core.text import shorten
+from ..errors import CheckpointError, OptionError
+from ..io.digest import Digest
+from ..io.files import DTYPES, StrPath, existing, reading
+from ..io.pretrained import FITTING, INDEX, POINTER, check_weights, folder_of, read_json
+from .skeleton import Skeleton
+
+log = logging.getLogger(__name__)
+
+SINGLE = "model.safetensors"
+TYPES = {text: dtype for dtype, text in DTYPES.items()}
+
+Place = tuple[str, str]  # a file, and the name of a tensor in it
+
+
+@dataclass(frozen=True, eq=False)
+class TensorFiles:
+    """Where the tensors of a model are. Holds no numbers but those of small buffers, so it can be sent to workers.
+
+    Attributes:
+        folder: the checkpoint directory.
+        places: name of a tensor, any name of a tied one → where it is stored.
+        buffers: name → buffer that no file holds.
+        types: first name → type in the file.
+        size: the bytes of all files.
+    """
+
+    folder: str
+    places: Mapping[str, Place]
+    buffers: Mapping[str, Tensor]
+    types: Mapping[str, torch.dtype]
+    size: int
+
+    @classmethod
+    def of(cls, path: StrPath, skeleton: Skeleton) -> TensorFiles:
+        """The tensors of a local directory for a model that has its config; all of them must be there and fit."""
+        folder = folder_of(path)
+        stored = dict(_stored(folder))
+        names = _translated(stored, skeleton.model)
+        first = canonical_names(skeleton.model)
+        found: dict[str, str] = {}  # first name → name in the files
+        for name in sorted(first, key=lambda n: n != first[n]):
+            if name in names:
+                found.setdefault(first[name], names[name])
+        tensors = named_tensors(skeleton.model)
+        missing = sorted(skeleton.state_names - found.keys())
+        if missing:
+            raise CheckpointError(
+                f"{folder} does not fit {type(skeleton.model).__name__}: it lacks {shorten(missing)}; load it with "
+                "transformers and save it again, which writes all tensors under the names of today"
+            )
+        for name, held in found.items():
+            shape, dtype, _ = stored[held]
+            if shape != tuple(tensors[name].shape):
+                raise CheckpointError(
+                    f"{folder} does not fit {type(skeleton.model).__name__}: {name} has shape {shape} in the files and "
+                    f"{tuple(tensors[name].shape)} by its config; {FITTING}"
+                )
+            if dtype not in TYPES:
+                raise CheckpointError(
+                    f"{folder}: {name} is stored as {dtype}, which cannot be fused; use the original model in float32, "
+                    "bfloat16 or float16"
+                )
+        unused = sorted(set(stored) - set(found.values()) - {names[n] for n in names if n in first})
+        if unused:
+            log.warning("%s also holds %s, which the model does not have: left out", folder, shorten(unused))
+        files = {file for _, _, file in stored.values()}
+        return cls(
+            str(folder),
+            {name: (str(stored[found[own]][2]), found[own]) for name, own in first.items() if own in found},
+            skeleton.buffers,
+            {name: TYPES[stored[held][1]] for name, held in found.items()},
+            sum(file.stat().st_size for file in files),
+        )
+
+    def read(self, name: str) -> Tensor:
+        """The numbers of a tensor, as they are stored."""
+        if name not in self.places:
+            return self.buffers[name]
+        file, held = self.places[name]
+        with reading(Path(file)) as opened:
+            found: Tensor = opened.get_tensor(held)
+            return found
+
+    def surveyed(self, names: Sequence[str]) -> str:
+        """The hash of the state dict with these names, after one look at all its numbers, which must be finite."""
+        seen = Digest()
+        for name in sorted(names):
+            tensor = self.read(name)
+            bad = _not_finite(tensor) if tensor.is_floating_point() else 0
+            if bad:
+                raise OptionError(
+                    f"{self.folder}: {name} {tuple(tensor.shape)} holds {bad} NaN or infinite values; load a sound "
+                    "checkpoint"
+                )
+            seen.add(name, tensor)
+        return seen.hex()
+
+
+def _not_finite(tensor: Tensor) -> int:
+    """How many numbers are not finite. Where the sum is, all of them are, and a sum is three times as fast."""
+    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+    return 0 if bool(torch.isfinite(total)) else int((~torch.isfinite(tensor)).sum())
+
+
+def _stored(folder: Path) -> Iterator[tuple[str, tuple[tuple[int, ...], str, Path]]]:
+    """Name → shape, type and file of every tensor in a directory."""
+    check_weights(folder)
+    if (folder / INDEX).is_file():
+        listed = read_json(folder / INDEX).get("weight_map")
+        if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
+            raise CheckpointError(f"{folder / INDEX} lists no files under weight_map; save or copy it again")
+        if POINTER in listed.values():
+            raise CheckpointError(
+                f"{folder} holds a fused model that its config does not describe, which cannot be streamed: load it "
+                "with pf.from_pretrained, and fuse the models with pf.fuse"
+            )
+        files = sorted(set(listed.values()))
+    else:
+        listed, files = {}, [SINGLE]
+    for name in files:
+        path = folder / Path(name).name
+        if listed and not path.is_file():
+            raise CheckpointError(f"{folder}: the shard {name} that {INDEX} lists is missing; copy it there again")
+        with reading(existing(path)) as opened:
+            for key in opened.keys():  # noqa: SIM118
+                entry = opened.get_slice(key)
+                yield key, (tuple(entry.get_shape()), entry.get_dtype(), path)
+
+
+def _translated(stored: Iterable[str], model: Any) -> dict[str, str]:
+    """Name in the model → name in the files, which may have been saved with or without the model's head, or under the
+    names that the class had earlier."""
+    known, rename = canonical_names(model), _renaming(model)
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    found: dict[str, str] = {}
+    for name in stored:
+        for own in dict.fromkeys((name, rename(name))):
+            spelled = (own, f"{prefix}{own}", own.removeprefix(prefix))
+            if any(n in known for n in spelled):
+                found.setdefault(next(n for n in spelled if n in known), name)
+                break
+    return found
+
+
+def _renaming(model: Any) -> Callable[[str], str]:
+    """What transformers makes of the name of a tensor in a file; those that it would compute from several keep theirs,
+    and are then missing."""
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightRenaming, rename_source_key
+    except ImportError:  # another version, without such names or elsewhere
+        return lambda name: name
+    renamings = [r for r in get_model_conversion_mapping(model) if isinstance(r, WeightRenaming)]
+    return lambda name: str(rename_source_key(name, renamings, [])[0])

@@ -1,0 +1,83 @@
+"""Models whose numbers stay in their files, for all that works on traced models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..core.cluster import Tasks
+from ..core.modules import named_tensors
+from ..features import TracedModel
+from ..fusing.pipeline import Pipeline
+from ..fusing.sources import Sources
+from ..surgery import apply
+from .files import TensorFiles
+
+if TYPE_CHECKING:
+    from ..fusing.options import Recipe
+    from ..fusing.result import Fusion
+    from ..kernels import Plan
+
+
+@dataclass(frozen=True)
+class StreamedModel(TracedModel):
+    """A traced model on the meta device: shapes are known, and numbers are read when they are asked for.
+
+    Attributes:
+        files: where the numbers are.
+    """
+
+    files: TensorFiles
+
+    def number(self, name: str) -> Tensor:
+        """A parameter in at least single precision, read from its file."""
+        tensor = self.files.read(name)
+        return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+class StreamedSources(Sources):
+    """Sources whose numbers are in files.
+
+    Args:
+        sources: the sources, of models on the meta device.
+        files: where the numbers of each are.
+        tasks: where spaces are matched.
+    """
+
+    def __init__(self, sources: Sources, files: Sequence[TensorFiles], tasks: Tasks) -> None:
+        self.__dict__.update(sources.__dict__)
+        self.files, self.tasks = tuple(files), tasks
+
+    @property
+    def device(self) -> str:
+        """Where models are that are loaded from files."""
+        return "cpu"
+
+    @cached_property
+    def traced(self) -> tuple[TracedModel, ...]:
+        """The models with the places of their parameters."""
+        found = zip(self.models, self.blueprints, self.files, strict=True)
+        return tuple(StreamedModel(b, named_tensors(m), f) for m, b, f in found)
+
+    def require_numbers(self) -> None:
+        """They are in the files."""
+
+
+class StreamedPipeline(Pipeline):
+    """The pipeline on models on the meta device whose numbers are in files."""
+
+    def reading(self, files: Sequence[TensorFiles], tasks: Tasks) -> StreamedPipeline:
+        """The same with the places of the numbers, and where spaces are matched."""
+        self.sources = StreamedSources(self.sources, files, tasks)
+        return self
+
+    def planned(self, plan: Plan, recipe: Recipe) -> Fusion:
+        """The result of a plan that is known already."""
+        result = apply(self.models, self.sources.blueprints, plan, self.inputs)
+        sizes = self._sizes(recipe)
+        return self._finished(result, recipe, {s: sizes[s] for s in self.sources.names("elastic")}, exact=True)
