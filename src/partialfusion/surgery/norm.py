@@ -150,16 +150,17 @@ def mixed_variance(plan: Plan, space: Space, stds: Sequence[Tensor], rows: Seque
     e, f = (torch.from_numpy(source[i].astype(np.int64)).to(device) for i in (first, second))
     pair_weight = torch.from_numpy(weight[first] * weight[second]).to(device)
     known = [r for r in rows if r is not None]
-    rho = _cosines(torch.cat(known), e, f) if len(known) == len(rows) else torch.ones_like(pair_weight)
+    others = torch.from_numpy(np.flatnonzero(source[first] != source[second])).to(device)
+    rho = _cosines(torch.cat(known), e, f, others) if len(known) == len(rows) else torch.ones_like(pair_weight)
     terms = (pair_weight * rho)[:, None] * std[e] * std[f]
     total = torch.zeros(reduction.width, std.shape[1], dtype=terms.dtype, device=device)
     return total.index_add_(0, torch.from_numpy(target[first].astype(np.int64)).to(device), terms).clamp_min_(0.0)
 
 
-def _cosines(rows: Tensor, e: Tensor, f: Tensor) -> Tensor:
-    """ρ of entry pairs from unit vectors, a channel with itself exactly one."""
+def _cosines(rows: Tensor, e: Tensor, f: Tensor, others: Tensor) -> Tensor:
+    """ρ of entry pairs from unit vectors, a channel with itself exactly one; `others`: pairs of two channels."""
     step = max(1, CHUNK // rows.shape[1])
     found = torch.ones(len(e), dtype=torch.float64, device=rows.device)
-    for part in torch.nonzero(e != f).flatten().split(step):
+    for part in others.split(step):
         found[part] = (rows[e[part]] * rows[f[part]]).sum(1, dtype=torch.float64).clamp_(-1.0, 1.0)
     return found
