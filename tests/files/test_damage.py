@@ -118,7 +118,7 @@ def with_record(path: Path, change: Callable[[dict[str, object]], object]) -> No
     safetensors.torch.save_file(content, path, {header.RECORD: text, header.DIGEST: header._hash(text)})
 
 
-@pytest.mark.parametrize("number", [0, 3, 99, "1", True, None])
+@pytest.mark.parametrize("number", [0, 5, 99, "1", True, None])
 def test_formats_of_other_versions(path: Path, number: object) -> None:
     with_record(path, lambda r: r.update(format=number, partialfusion="9.1"))
     message = refused(path, "has format .* written by partialfusion 9.1")

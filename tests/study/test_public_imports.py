@@ -16,6 +16,7 @@ FILES = {str(path.relative_to(FOLDER)): path for path in sorted(FOLDER.rglob("*.
 INTERNALS = "internals.py"
 
 MODULES = {
+    "partialfusion.core.cluster",
     "partialfusion.core.timing",
     "partialfusion.core.literals",
     "partialfusion.core.machine",
@@ -29,6 +30,7 @@ MODULES = {
 NAMES = {*pf.__all__, "__version__"}
 UNAVOIDABLE = {
     "partialfusion.core.inputs": {"Inputs"},
+    "partialfusion.fusing.rounding": {"grids"},
     "partialfusion.kernels": {"Coupling", "merge"},
     "partialfusion.surgery": {"apply"},
 }

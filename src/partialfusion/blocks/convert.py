@@ -20,7 +20,7 @@ from ..fusing.validation import check_result
 from ..kernels import Plan
 from ..surgery.config import accept, refuse
 from ..surgery.elastic import bisect_failures
-from ..surgery.layout import in_channels_last
+from ..surgery.layout import in_channels_last, in_usual_layout
 from ..surgery.verify import close
 from .candidates import FILLED, Candidate, Fused, Report, Verdict, find_candidates
 from .layer import BlockLayer
@@ -133,7 +133,9 @@ def block_report(model: nn.Module) -> Report:
 def from_blocks(model: nn.Module) -> nn.Module:
     """A copy of a model in block form with dense layers again: the same numbers, and exact zeros outside the blocks."""
     dense = _replaced(model, {m: m.dense() for m in model.modules() if isinstance(m, BlockLayer)})
-    vars(dense).pop(REPORT, None)
+    report = vars(dense).pop(REPORT, None)
+    if report is not None and report.channels_last:
+        in_usual_layout(dense)
     accept(dense, WHY)
     return dense
 

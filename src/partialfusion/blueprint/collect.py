@@ -158,6 +158,8 @@ def _members(
     tracer: Tracer, bound: list[AxisLabels], unit_of: Ints, units: Ints, group: Ints, blocks: tuple[Ints, Ints]
 ) -> list[Members]:
     """The channels of every group: `group` has the number of each unit's, −1 for what is none."""
+    if not len(units):
+        return []
     sizes = np.bincount(group[units])
     places: list[dict[int, Ints]] = [{} for _ in sizes]
     for number, b in enumerate(bound):

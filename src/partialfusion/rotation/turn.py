@@ -31,8 +31,9 @@ class Rotations:
 
     @property
     def spaces(self) -> tuple[str, ...]:
-        """The spaces that were rotated in some model."""
-        return tuple(dict.fromkeys(s for turns in self.turns for s in turns))
+        """The spaces that were rotated in some model, streams before those of heads."""
+        axes = {space: rotation.dim() for turns in self.turns for space, rotation in turns.items()}
+        return tuple(sorted(axes, key=axes.__getitem__))
 
 
 def turn(model: nn.Module, blueprint: Blueprint, rotations: Mapping[str, Tensor]) -> None:

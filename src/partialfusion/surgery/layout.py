@@ -39,6 +39,13 @@ def in_channels_last(model: nn.Module, inputs: Inputs) -> nn.Module:
     return copied if same else model
 
 
+def in_usual_layout(model: nn.Module) -> None:
+    """Put the convolutions of a model back into the layout in which PyTorch makes them, in place."""
+    for module in model.modules():
+        if isinstance(module, (nn.Conv2d, nn.Conv3d)):
+            module.weight.data = module.weight.detach().contiguous()
+
+
 def like(tensor: Tensor, other: Tensor) -> Tensor:
     """A copy of a tensor in the layout of another with as many axes."""
     last = FORMATS.get(other.dim())
