@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -162,17 +163,29 @@ def test_labels_alone_are_not_wrong(build: Callable[[], nn.Module], shape: tuple
         assert error(moved(x.clone()), model(x.clone())) < 1e-5
 
 
+@cache
+def traced(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> tuple[nn.Module, pf.Blueprint]:
+    """A network and its blueprint, for all tests that fuse it with itself."""
+    model = randomised(build(), 0)
+    return model, pf.trace(model, inputs(shape))
+
+
 @nets
 @pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
-def test_fused_with_itself_or_a_twin(build: Callable[[], nn.Module], shape: tuple[int, ...], alpha: float) -> None:
-    model, x = randomised(build(), 0), inputs(shape)
-    expected = model(x.clone())
-    itself = pf.fuse([model, model], x, alpha=alpha, mix=(0.3, 0.7), allow_shortfall=True)
-    assert error(itself.model(x.clone()), expected) < 1e-5
-    twin = permuted_twin(model, x, 1)
-    assert error(pf.fuse([twin, model], x, alpha=0.0, allow_shortfall=True).model(x.clone()), expected) < 1e-5
+def test_fused_with_itself(build: Callable[[], nn.Module], shape: tuple[int, ...], alpha: float) -> None:
+    (model, blueprint), x = traced(build, shape), inputs(shape)
+    fused = pf.fuse([model, model], x, alpha=alpha, mix=(0.3, 0.7), blueprint=blueprint, allow_shortfall=True)
+    assert error(fused.model(x.clone()), model(x.clone())) < 1e-5
+
+
+@nets
+def test_fused_with_a_twin(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    (model, blueprint), x = traced(build, shape), inputs(shape)
+    expected, twin = model(x.clone()), permuted_twin(model, x, 1, blueprint=blueprint)
+    options = {"alpha": 0.0, "blueprint": blueprint, "allow_shortfall": True}
+    assert error(pf.fuse([twin, model], x, **options).model(x.clone()), expected) < 1e-5
     data = [inputs(shape, seed) for seed in range(1, 4)]
-    fused = pf.fuse([twin, model], x, alpha=0.0, data=data, norm="analytic", allow_shortfall=True)
+    fused = pf.fuse([twin, model], x, data=data, norm="analytic", **options)
     assert error(fused.model(x.clone()), expected) < 1e-5
 
 
@@ -190,7 +203,7 @@ def test_alpha_one_is_the_ensemble_or_an_error_that_says_why_not(
     assert fused.shortfall in caplog.text
     assert fused.shortfall in str(fused.summary())
     with pytest.raises(pf.ShortfallError, match="not the ensemble|would be the plain average") as caught:
-        pf.fuse([a, b], x, alpha=1.0)
+        pf.fuse([a, b], x, alpha=1.0, blueprint=fused.blueprint)
     assert "allow_shortfall=True" in str(caught.value)
 
 

@@ -19,7 +19,7 @@ from ..core.plain import holding
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
 from ..features import Need
-from ..kernels import PlanTemplate
+from ..kernels import Plan, PlanTemplate
 from ..rotation import Rotatable, Rotations, rotatable
 from ..surgery import (
     ResizeError,
@@ -32,7 +32,7 @@ from ..surgery import (
 )
 from ..surgery.config import follow_config, refuse
 from .align import Aligner
-from .budget import Allocator, Budget, BudgetError, allocator
+from .budget import Budget, allocator
 from .conform import conformed
 from .methods import Interpolate
 from .notices import Notices
@@ -40,17 +40,15 @@ from .options import Recipe
 from .prepare import changes_of, traced
 from .pruning import UnionPruner
 from .refitting import refit_result
-from .result import Fusion, Latency, not_interpolated
+from .result import Fusion, not_interpolated
 from .rotating import rotated
 from .rounding import Rounding, rounding
 from .shortfall import check_reducible, shortfall_of
+from .sized import Sized, within
 from .sources import Sources
 from .validation import check_alpha, check_keep
 
 log = logging.getLogger(__name__)
-
-ATTEMPTS = 5  # results that are timed for a bound on latency
-NEAR = 0.95  # of the bound: near enough
 
 
 def needs_of(recipe: Recipe, models: int) -> set[Need]:
@@ -82,18 +80,6 @@ class Reduced:
     sizes: Mapping[str, float]
     exact: bool
     pipeline: Pipeline
-
-
-@dataclass(frozen=True)
-class _Sized:
-    """What is matched with what at the sizes of a recipe; with a budget the operations of the result, relative to the
-    last model, and its latency where that is bounded."""
-
-    recipe: Recipe
-    sizes: dict[str, float]
-    template: PlanTemplate
-    latency: Latency | None = None
-    operations: float | None = None
 
 
 @dataclass
@@ -217,8 +203,7 @@ class Pipeline:
             self.sources.require_equal_widths(recipe.method)
         self.sources.needs |= needs_of(recipe, len(self.models))
         if budget is None:
-            sizes = self._sizes(recipe)
-            sized = _Sized(recipe, sizes, self._template(recipe, sizes))
+            sized = self._matched(recipe)
         else:
             sized = self._affordable(budget, recipe)
             self.notices.operations(sized.operations, len(self.models))
@@ -278,8 +263,12 @@ class Pipeline:
         found, single = self.sources.grids(recipe.round_to), recipe.keep is not None
         return rounding(recipe.round_to, self.sources.blueprint, found, self._asked(recipe), sizes, keep=single)
 
+    def _matched(self, recipe: Recipe) -> Sized:
+        """What is matched with what at the sizes of a recipe."""
+        sizes = self._sizes(recipe)
+        return Sized(recipe, sizes, self._template(recipe, sizes))
+
     def _template(self, recipe: Recipe, sizes: Mapping[str, float]) -> PlanTemplate:
-        """What is matched with what at the given sizes."""
         elastic = {space: sizes[space] for space in self.sources.names("elastic")}
         pruner = self._pruner(recipe)
         if pruner is None:
@@ -288,7 +277,7 @@ class Pipeline:
         targets = {s: grids[s].step * grids[s].steps(size, keep=single) for s, size in elastic.items()}
         return pruner.template(targets, recipe, self.progress)
 
-    def _affordable(self, budget: Budget, recipe: Recipe) -> _Sized:
+    def _affordable(self, budget: Budget, recipe: Recipe) -> Sized:
         """Sizes and matching within a budget; spaces that cannot take the widths that are timed keep theirs."""
         while True:
             try:
@@ -296,42 +285,13 @@ class Pipeline:
             except ResizeError as error:
                 self._demote(error, recipe.seed)
 
-    def _within(self, budget: Budget, recipe: Recipe) -> _Sized:
-        """Sizes and matching within a budget. Latency is measured, and the aim corrected until the bound is met."""
+    def _within(self, budget: Budget, recipe: Recipe) -> Sized:
+        def made(plan: Plan) -> nn.Module:
+            return apply(self.models, self.sources.blueprints, plan, self.inputs).model
+
         self.progress("allocating the budget", 0.0)
         found = allocator(self.sources, self.aligner(recipe), self._pruner(recipe), recipe, budget)
-        sized, found = self._counted(found, recipe)
-        if found.stopwatch is None or budget.latency is None:
-            return sized
-        tried: list[tuple[Latency, _Sized]] = []
-        while len(tried) < ATTEMPTS and all(sized.sizes != earlier.sizes for _, earlier in tried):
-            self.progress("measuring the latency", len(tried) / ATTEMPTS)
-            plan = sized.template.plan(recipe.mix)
-            result = apply(self.models, self.sources.blueprints, plan, self.inputs)
-            latency = Latency(found.stopwatch.ratio(result.model), budget.latency, found.ensemble)
-            tried.append((latency, replace(sized, latency=latency)))
-            if latency.holds and latency.ratio >= NEAR * latency.limit:
-                break
-            found = found.measured(plan, latency.ratio)
-            try:
-                sized, found = self._counted(found, recipe)
-            except BudgetError:  # the smallest result is too slow
-                break
-        latency, best = min(tried, key=lambda attempt: attempt[0].rank)
-        if not latency.holds:
-            log.warning("%s", latency)
-        return best
-
-    def _counted(self, found: Allocator, recipe: Recipe) -> tuple[_Sized, Allocator]:
-        """Sizes and matching within all that can be counted: aim lower while a plan is larger than predicted."""
-        while True:
-            sized = found.recipe(recipe)
-            sizes = self._sizes(sized)
-            template = self._template(sized, sizes)
-            plan = template.plan(recipe.mix)
-            if found.holds(plan):
-                return _Sized(sized, sizes, template, operations=found.operations(plan)), found
-            found = found.tighter(plan)
+        return within(budget, found, recipe, self._matched, made, self.progress)
 
     def _operate(self, template: PlanTemplate, recipe: Recipe) -> tuple[SurgeryResult, PlanTemplate]:
         """Apply the plan; spaces that turn out not to follow their width are fused as wholes, all others stay."""
