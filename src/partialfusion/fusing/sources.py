@@ -160,8 +160,9 @@ class Sources:
         except Exception:  # whatever the code of a model raises for inputs that it does not expect
             return {}
 
-    def noise(self, need: Need, seed: int) -> Activations:
-        """What is measured on noise in the place of data: as much of it as the widest spaces need, up to a limit."""
+    def noise(self, need: Need, seed: int, *, little: bool = False) -> Activations:
+        """What is measured on noise in the place of data: as much of it as the widest spaces need, up to a limit; or
+        just as little as tells channels apart."""
         self.require_numbers()
 
         def record(runs: int, rows: int | None) -> Activations:
@@ -174,6 +175,8 @@ class Sources:
         except DataError:  # a model that takes batches of one size only
             rows = None
             first = record(1, rows)
+        if little:
+            return first
         runs = max((m.wanted(NOISE_SAMPLES) for m in first.moments.values()), default=1)
         return first if runs <= 1 else record(min(runs, NOISE_RUNS), rows)
 
