@@ -9,7 +9,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, cast
 
 import torch
@@ -53,6 +53,11 @@ def existing(path: StrPath) -> Path:
     if not found.st_size:
         raise CheckpointError(f"{path} is empty; save or copy it again")
     return path
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name can only be that of a file in the same folder."""
+    return name == PurePath(name).name and name not in ("", ".", "..") and not set(name) & set("\\\0\n")
 
 
 def check_target(path: StrPath, *, suffixes: Sequence[str] = (), keep: Sequence[StrPath] = ()) -> Path:

@@ -28,17 +28,14 @@ from ..fusing.result import Fusion, Summary
 from ..fusing.validation import check_mix, check_models
 from ..io.files import StrPath
 from ..io.header import Source
+from ..io.hf import CONFIG, INDEX, folder_of, read_json, write_json
 from ..io.pretrained import (
-    CONFIG,
-    INDEX,
+    GENERATION,
     README,
     RECORD,
     WEIGHTS,
     build_directory,
     check_directory,
-    folder_of,
-    read_json,
-    write_json,
     write_pointer,
     write_record,
 )
@@ -51,7 +48,6 @@ from .write import Content, shard_names, write_header, write_shard
 
 log = logging.getLogger(__name__)
 
-GENERATION = "generation_config.json"
 # What a tokenizer or a processor has beside a model, by the beginnings of the names.
 COMPANIONS = (
     *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "sentencepiece", "chat_template"),
@@ -213,7 +209,7 @@ class _Job:
         digests = self._surveyed(models, files)
         sources = [Source(type(m).__name__, sha256) for m, sha256 in zip(models, digests, strict=True)]
         self.held.begin(self._key(digests, inputs))
-        fusion, streamed = self._fused(models, files, inputs)
+        fusion, streamed = self._fused(models, files, sources, inputs)
         content = Content.of(fusion, streamed, self.dtype)
         described = OWN not in vars(fusion.model)
         if not self.held.header.is_file():
@@ -248,7 +244,7 @@ class _Job:
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
     def _fused(
-        self, models: Sequence[Any], files: Sequence[TensorFiles], inputs: Inputs
+        self, models: Sequence[Any], files: Sequence[TensorFiles], known: Sequence[Source], inputs: Inputs
     ) -> tuple[Fusion, list[StreamedModel]]:
         """The result on the meta device, by the plan of an earlier run if there is one."""
         self.report("tracing", 0.1)
@@ -263,7 +259,7 @@ class _Job:
         part = _Part(self.report, 0.2, 0.6)
         made = StreamedPipeline(models, inputs, blueprint, None, part, self.check, self.allow_shortfall)
         pipeline = made.reading(files, self.tasks)
-        plan = self.held.plan(sum(f.size for f in files))
+        plan = self.held.plan(sum(f.size for f in files), known, pipeline.sources.blueprints)
         if plan is not None:
             log.info("the plan of an earlier run is used: %s", self.held.header)
             fusion = pipeline.planned(plan, self.recipe)
