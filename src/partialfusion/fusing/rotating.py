@@ -11,15 +11,15 @@ import torch
 from torch import nn
 
 from ..blueprint import Blueprint
-from ..core.arrays import Floats
+from ..core.arrays import Floats, Ints
 from ..features import Activations, Need
 from ..features.moments import Moments
 from ..features.readers import BACKGROUND
 from ..rotation import Rotatable, Rotations, head_channels
 from ..solvers import assignment
-from ..solvers.directions import Cross, alike_first, directions, procrustes, similarity
+from ..solvers.directions import Cross, alike_first, directions, similarity
 from .align import Aligner
-from .align.joint import block_diagonal, descend, nearest, without_mean
+from .align.joint import block_diagonal, descend, nearest, within_head, without_mean
 from .options import Recipe
 from .sources import Sources
 
@@ -45,14 +45,15 @@ def rotated(sources: Sources, rotatable: Rotatable, recipe: Recipe, *, keep_norm
         return rotatable.folded(sources.models[m], blueprints[m], uncentred=not keep_norms)
 
     models = [folded(m) for m in range(last + 1)]
-    measured = _Measured.on(sources, models, rotatable.spaces, recipe.seed)
+    opened = [rotatable.opened(b) for b in blueprints]
+    measured = _Measured.on(sources.turned(models, opened), rotatable.spaces, recipe.seed)
     heads: list[dict[str, Floats]] = [{} for _ in range(last)]
     for m, spaces in product(range(last), rotatable.heads.values()):
-        heads[m] |= _heads(measured, spaces, blueprints, m)
+        heads[m] |= _heads(measured, spaces, opened, m, _pairs(rotatable))
     jointly: dict[str, Floats] = {}
     if recipe.align == "fixed-point" and last == 1 and all(len(set(sources.widths[s])) == 1 for s in rotatable.spaces):
         jointly = _jointly(sources, models, rotatable, recipe, measured, heads[0], uncentred=not keep_norms)
-        heads = [{s: _blocks(jointly[s], blueprints[0], s) for s in heads[0]}]
+        heads = [{s: _blocks(jointly[s], opened[0], s) for s in heads[0]}]
         models[0] = folded(0)
     turns: list[dict[str, Floats]] = [*heads, {}]
     paired: dict[str, list[Floats]] = {}
@@ -87,7 +88,8 @@ def _jointly(
 
     The first model is rotated in place.
     """
-    start: dict[str, Floats] = {s: block_diagonal(r, sources.blueprints[0][s]) for s, r in heads.items()}
+    opened = rotatable.opened(sources.blueprints[0])
+    start: dict[str, Floats] = {s: block_diagonal(r, opened[s]) for s, r in heads.items()}
     for name in rotatable.directions:
         start[name] = nearest(measured.cross(name)(0, 1), centred=_centred(rotatable, name))
     turns = {s: torch.from_numpy(heads.get(s, r)) for s, r in start.items()}
@@ -97,12 +99,19 @@ def _jointly(
     (alignment,) = aligner.align(dict.fromkeys(sources.names("elastic"), 0.0))
     alike = {s: r.T @ measured.relative(s) for s, r in start.items()}
     centred = frozenset(s for s in rotatable.directions if _centred(rotatable, s))
-    steps, _ = descend(models, blueprints, alignment.couplings, alike, centred)
+    couplings = dict(alignment.couplings)
+    for space, pairing in rotatable.rotary.items():
+        couplings[space] = couplings[space].within(pairing.size)
+    steps, _ = descend(models, [rotatable.opened(b) for b in blueprints], couplings, alike, centred, _pairs(rotatable))
     return {s: start[s] @ steps[s] for s in start}
 
 
 def _centred(rotatable: Rotatable, space: str) -> bool:
     return space in rotatable.streams and rotatable.streams[space].centred
+
+
+def _pairs(rotatable: Rotatable) -> dict[str, Ints]:
+    return {space: pairing.pairs for space, pairing in rotatable.rotary.items()}
 
 
 def _blocks(rotation: Floats, blueprint: Blueprint, space: str) -> Floats:
@@ -124,13 +133,12 @@ class _Measured:
     noise: Mapping[str, Sequence[Moments]]
 
     @classmethod
-    def on(cls, sources: Sources, models: Sequence[nn.Module], spaces: Sequence[str], seed: int) -> _Measured:
+    def on(cls, sources: Sources, spaces: Sequence[str], seed: int) -> _Measured:
         need = Need("post", within=True)
-        folded = sources.turned(models)
         if sources.batches is None:
-            return cls(_places(folded.noise(need, seed), spaces), {})
-        found = Activations.record(models, sources.blueprints, sources.batches, spaces, {need})
-        noise = folded.background(need, seed)
+            return cls(_places(sources.noise(need, seed), spaces), {})
+        found = Activations.record(sources.models, sources.blueprints, sources.batches, spaces, {need})
+        noise = sources.background(need, seed)
         return cls(_places(found, spaces), {} if noise is None else _places(noise, spaces))
 
     def relative(self, space: str) -> Floats:
@@ -191,9 +199,11 @@ def _frames(
     return frames, costs
 
 
-def _heads(measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blueprint], m: int) -> dict[str, Floats]:
+def _heads(
+    measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blueprint], m: int, pairs: Mapping[str, Ints]
+) -> dict[str, Floats]:
     """Space → (heads × channels × channels) the rotation that brings every head of a model into the channels of the one
-    of the last model that is most alike, over all spaces of the bundle."""
+    of the last model that is most alike, over all spaces of the bundle; in some spaces within pairs of channels."""
     last = len(blueprints) - 1
     ours, theirs = ({s: head_channels(blueprints[k][s]) for s in spaces} for k in (m, last))
     crosses = {s: (measured.cross(s)(m, last), measured.cross(s)(m, m), measured.cross(s)(last, last)) for s in spaces}
@@ -201,13 +211,13 @@ def _heads(measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blue
     for s, (cross, own, other) in crosses.items():
         for i, a in enumerate(ours[s]):
             for j, b in enumerate(theirs[s]):
-                alike[i, j] += similarity(cross[np.ix_(a, b)], own[a, a].sum(), other[b, b].sum())
+                alike[i, j] += similarity(cross[np.ix_(a, b)], own[a, a].sum(), other[b, b].sum(), pairs.get(s))
     found = {}
     for s, (cross, _, _) in crosses.items():
         rotation = np.stack([np.eye(len(a)) for a in ours[s]])
         for i, j in zip(*assignment(-alike), strict=True):
             a, b = ours[s][i], theirs[s][j]
             if len(a) == len(b):
-                rotation[i] = procrustes(cross[np.ix_(a, b)])
+                rotation[i] = within_head(cross[np.ix_(a, b)], pairs.get(s))
         found[s] = rotation
     return found

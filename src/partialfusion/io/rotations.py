@@ -52,10 +52,11 @@ def _name(model: int, space: str) -> str:
 
 
 def _is_rotation(found: Tensor, width: int) -> bool:
-    """Whether a tensor is orthogonal: (width × width), or (heads × channels × channels)."""
+    """Whether a tensor is orthogonal: (width × width), or (heads × channels × channels), where the width may count
+    heads."""
     if found.dtype not in (torch.float32, torch.float64) or found.dim() not in (2, 3):
         return False
     *heads, n, m = found.shape
-    if n != m or (heads[0] if heads else 1) * n != width:
+    if n != m or width not in ([heads[0], heads[0] * n] if heads else [n]):
         return False
     return bool(((found @ found.mT) - torch.eye(n, dtype=found.dtype)).abs().max() < ORTHOGONAL)

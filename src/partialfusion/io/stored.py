@@ -122,6 +122,12 @@ def _rotated(
             f"{path} was made of models in which {shorten(sorted(set(rotations.spaces) - set(free.spaces)))} may be "
             "rotated, and in these it may not: pass the models that were fused"
         )
+    for space, rotation in ((s, r) for turns in rotations.turns for s, r in turns.items() if s in free.rotary):
+        if rotation.shape[-1] != free.rotary[space].size:
+            raise CheckpointError(
+                f"{path} is damaged: it rotates {rotation.shape[-1]} channels of every head of {space}, of which "
+                f"{free.rotary[space].size} may be rotated"
+            )
     folded = [free.folded(m, b, uncentred=rotations.uncentred) for m, b in zip(models, blueprints, strict=True)]
     return folded, list(free.turned(folded, blueprints, rotations))
 

@@ -51,6 +51,12 @@ class Coupling:
         """The same correspondence with everything fused."""
         return replace(self, fused=np.ones(len(self.rows), bool))
 
+    def within(self, size: int) -> Coupling:
+        """The same between groups of so many channels, one to one in their order."""
+        rows, cols = ((index[:, None] * size + np.arange(size)).ravel() for index in (self.rows, self.cols))
+        mass, row_mass, col_mass = (np.repeat(a / size, size) for a in (self.mass, self.row_mass, self.col_mass))
+        return Coupling(rows, cols, mass, np.repeat(self.fused, size), row_mass, col_mass)
+
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.row_mass), len(self.col_mass)

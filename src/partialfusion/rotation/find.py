@@ -15,6 +15,7 @@ from ..core.modules import named_tensors
 from ..core.noise import noise
 from ..surgery.verify import close, disturbed, precise
 from ..surgery.views import place_views
+from .rotary import Pairing, counts_heads, opened_in, pairings
 from .streams import Stream
 from .turn import Rotations, head_channels, turn
 
@@ -26,18 +27,25 @@ class Rotatable:
     Attributes:
         directions: spaces of which any orthonormal directions may serve as channels.
         heads: bundle → those of its spaces whose channels may be rotated within every head.
+        rotary: those of them with rotary positions → the pairs of channels that may be rotated; their channels in the
+            blueprint are whole heads.
         streams: those of the first that are read through norms.
         left: streams and spaces of heads that may not be rotated.
     """
 
     directions: tuple[str, ...] = ()
     heads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rotary: Mapping[str, Pairing] = field(default_factory=dict)
     streams: Mapping[str, Stream] = field(default_factory=dict)
     left: tuple[str, ...] = ()
 
     @property
     def spaces(self) -> list[str]:
         return [*self.directions, *(s for spaces in self.heads.values() for s in spaces)]
+
+    def opened(self, blueprint: Blueprint) -> Blueprint:
+        """The blueprint in which all that may be rotated is there channel by channel."""
+        return opened_in(blueprint, {space: pairing.size for space, pairing in self.rotary.items()})
 
     def folded(self, model: nn.Module, blueprint: Blueprint, *, uncentred: bool = True) -> nn.Module:
         """A copy of a model that computes the same, ready to be rotated.
@@ -107,16 +115,26 @@ def rotatable(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], inpu
     subject = Rotatable(streams=streams).folded(original, blueprint)
     tensors = named_tensors(subject)
 
-    def holds(space: Space) -> bool:
+    def holds(space: Space, rotation: Tensor) -> bool:
         before = {b.parameter: tensors[b.parameter].clone() for b in space.bindings}
-        turn(subject, blueprint, {space.name: _random(space, generator)})
+        turn(subject, blueprint, {space.name: rotation})
         held = same(subject)
         with torch.no_grad():
             for name, value in before.items():
                 tensors[name].copy_(value)
         return held
 
-    good = [s for s in tried if holds(s)]
+    good = [s for s in tried if holds(s, _random(s, generator))]
+    rotary: dict[str, Pairing] = {}
+    known: dict[tuple[int, ...], list[Pairing]] = {}  # heads of one make are turned in the same way
+    for space in (s for s in blueprint if s.kind != "rigid" and counts_heads(s)):
+        make = _places(space)
+        if any(_places(b[space.name]) != make for b in blueprints):
+            continue
+        found = (p for p in known.get(make, pairings(space)) if holds(space, p.random(space.width, generator)))
+        known[make] = [pairing] if (pairing := next(found, None)) else []
+        rotary |= {space.name: pairing} if pairing else {}
+    good += [blueprint[name] for name in rotary]
     heads: dict[str, list[str]] = {}
     for space in good:
         if space.bundle is not None:
@@ -125,6 +143,7 @@ def rotatable(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], inpu
     return Rotatable(
         directions,
         {bundle: tuple(spaces) for bundle, spaces in heads.items()},
+        rotary,
         {name: stream for name, stream in streams.items() if name in directions},
         tuple(s.name for s in blueprint if s.kind != "rigid" and _is_candidate(s) and s not in good),
     )
@@ -146,6 +165,11 @@ def _references(model: nn.Module, inputs: Inputs, seed: int) -> list[tuple[Input
 def _is_candidate(space: Space) -> bool:
     """Whether one would expect that a space may be rotated: a stream, or what layers compute for heads."""
     return bool(space.norms) or (space.bundle is not None and any(b.dim is not None for b in space.bindings))
+
+
+def _places(space: Space) -> tuple[int, ...]:
+    """How many places on every axis a channel has."""
+    return tuple(b.index.shape[1] for b in space.bindings)
 
 
 def _even(space: Space) -> bool:

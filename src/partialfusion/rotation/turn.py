@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..blueprint import Blueprint, Space
 from ..core.arrays import Ints
 from ..core.modules import inside, named_tensors
+from .rotary import opened
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +21,7 @@ class Rotations:
 
     Attributes:
         turns: per model, space → R, orthogonal: (width × width), or (heads × channels × channels) for a rotation within
-            every head. Spaces that a model keeps as they are have none.
+            every head, also where the space counts heads. Spaces that a model keeps as they are have none.
         uncentred: the norms of rotated streams do not subtract the mean any more, which is zero.
         left: streams and spaces of heads that may not be rotated.
     """
@@ -50,7 +51,7 @@ def turn(model: nn.Module, blueprint: Blueprint, rotations: Mapping[str, Tensor]
     tensors = named_tensors(model)
     with torch.no_grad():
         for name, rotation in rotations.items():
-            space = blueprint[name]
+            space = _channels(blueprint[name], rotation)
             scales = {inside(n.path, a) for n in space.norms if (a := blueprint.norm_layers[n.path].weight) is not None}
             done = set()
             for binding in space.bindings:
@@ -65,6 +66,12 @@ def turn(model: nn.Module, blueprint: Blueprint, rotations: Mapping[str, Tensor]
                         index = torch.from_numpy(binding.index[channels, slot]).to(tensor.device)
                         old = rows[index].to(torch.promote_types(tensor.dtype, torch.float64))
                         rows[index] = torch.einsum("ij,i...->j...", inner.to(old), old).to(tensor.dtype)
+
+
+def _channels(space: Space, rotation: Tensor) -> Space:
+    """The space with the channels that a rotation combines: those of the heads where it counts whole heads."""
+    size = rotation.shape[-1]
+    return opened(space, size) if rotation.dim() == 3 and size * space.heads != space.width else space
 
 
 def head_channels(space: Space) -> list[Ints]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.arrays import Floats
+from ..core.arrays import Floats, Ints
 
 SWEEPS = 50  # of generalised Procrustes analysis, at most
 RANK = 1e-6  # a singular value below this part of the largest is rounding
@@ -47,11 +47,31 @@ def procrustes(cross: Floats) -> Floats:
     return np.asarray(u[:, clear] @ vt[clear] + left @ a @ bt @ right.T)
 
 
-def similarity(cross: Floats, ours: float, theirs: float) -> float:
+def phases(cross: Floats, pairs: Ints) -> Floats:
+    """(n × n) the same of all maps that turn given pairs of channels, each in its plane by an angle of its own.
+
+    Args:
+        cross: (n × n) the matrix.
+        pairs: (n / 2 × 2) the channels of every plane.
+    """
+    first, second = pairs.T
+    along = cross[first, first] + cross[second, second]
+    around = cross[first, second] - cross[second, first]
+    angle = np.arctan2(around, along)
+    found = np.zeros_like(cross)
+    found[first, first] = found[second, second] = np.cos(angle)
+    found[first, second], found[second, first] = np.sin(angle), -np.sin(angle)
+    return found
+
+
+def similarity(cross: Floats, ours: float, theirs: float, pairs: Ints | None = None) -> float:
     """How well two spaces correspond under the best rotation, 0 … 1: the sum of the singular values of their
-    covariance, relative to their sizes (the sums of their variances)."""
+    covariance, relative to their sizes (the sums of their variances). With pairs, under the best turns within them."""
     size = np.sqrt(max(ours, 0.0) * max(theirs, 0.0))
-    return float(np.linalg.svd(cross, compute_uv=False).sum() / size) if size > 0 else 0.0
+    if not size > 0:
+        return 0.0
+    most = np.linalg.svd(cross, compute_uv=False) if pairs is None else phases(cross, pairs) * cross
+    return float(most.sum() / size)
 
 
 def directions(cross: Cross, widths: Sequence[int]) -> Frames:

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from ...blueprint import Blueprint, Space
-from ...core.arrays import Floats
+from ...core.arrays import Floats, Ints
 from ...features import TracedModel, WeightCosts
 from ...features.weights import Couplings
 from ...kernels import Coupling
 from ...rotation import head_channels, turn
-from ...solvers.directions import procrustes
+from ...solvers.directions import phases, procrustes
 
 SWEEPS = 20  # at most
 LEAST_GAIN = 1e-3  # of the objective, which is at most one for each space and kind of similarity
@@ -27,6 +27,7 @@ def descend(
     couplings: Couplings,
     measured: Mapping[str, Floats],
     centred: frozenset[str] = frozenset(),
+    pairs: Mapping[str, Ints] | None = None,
 ) -> tuple[dict[str, Floats], list[float]]:
     """Rotate space after space of a model towards the last one, the others standing still, until nothing is gained.
 
@@ -39,6 +40,7 @@ def descend(
         measured: space to rotate → (n × n) covariances of our channels with those of the last model, relative to the
             largest sum that rotations could give them.
         centred: those of these spaces whose rotations must keep the mean over the channels.
+        pairs: those whose heads may be rotated in pairs of channels only → (channels of a head / 2 × 2) these pairs.
 
     Returns:
         Space → (n × n) how it was rotated, and the similarity after every sweep.
@@ -52,7 +54,8 @@ def descend(
             weights = WeightCosts(ours, theirs, dict.fromkeys(couplings, 1.0))
             alike = turns[space].T @ measured[space] + WEIGHTS * weights.products(space, couplings)
             alike = _matched(alike, couplings[space])
-            step = _step(alike, blueprints[0][space], centred=space in centred)
+            planes = None if pairs is None else pairs.get(space)
+            step = _step(alike, blueprints[0][space], planes, centred=space in centred)
             turn(models[0], blueprints[0], {space: torch.from_numpy(step)})
             turns[space] = turns[space] @ step
             total += float((step * alike).sum())
@@ -62,12 +65,17 @@ def descend(
     return turns, history
 
 
-def _step(alike: Floats, space: Space, *, centred: bool) -> Floats:
+def _step(alike: Floats, space: Space, pairs: Ints | None, *, centred: bool) -> Floats:
     """(n × n) the rotation of our channels that brings each nearest to the one that it is matched with."""
     if space.blocks is None:
         return nearest(alike, centred=centred)
-    blocks = [procrustes(alike[np.ix_(channels, channels)]) for channels in head_channels(space)]
+    blocks = [within_head(alike[np.ix_(channels, channels)], pairs) for channels in head_channels(space)]
     return block_diagonal(np.stack(blocks), space)
+
+
+def within_head(alike: Floats, pairs: Ints | None) -> Floats:
+    """(n × n) the rotation with the largest inner product with a matrix, within pairs of channels if there are any."""
+    return procrustes(alike) if pairs is None else phases(alike, pairs)
 
 
 def nearest(alike: Floats, *, centred: bool) -> Floats:
