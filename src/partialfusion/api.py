@@ -147,7 +147,7 @@ def fuse(
             them by squared distance, as the paper does. "interpolate" works on activations alone; without data they
             are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but in generalised pruning post
-            for spaces with batch norm, for "zip" and for "interpolate".
+            for spaces with batch norm, in networks with ReLU, for "zip" and for "interpolate".
         similarity: compare channels ("permutation") or, in spaces that may be rotated, directions ("rotation"): the
             residual stream of a transformer that is read through norms alone, queries with keys and values within a
             head, linear layers in a row. Everywhere else channels are compared. "auto" is rotation for transformers
@@ -268,7 +268,7 @@ def prune(
             there is data, and activations alone for methods other than clustering. "interpolate" works on activations
             alone; without data they are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
-            norm, for "zip" and for "interpolate".
+            norm, in networks with ReLU, for "zip" and for "interpolate".
         similarity: choose among channels ("permutation") or, in spaces that may be rotated, among the principal
             directions ("rotation"), as SliceGPT does; "auto" as for `fuse`.
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
