@@ -22,6 +22,7 @@ from .core.literals import (
     Convention,
     Features,
     Keep,
+    Masses,
     NormRule,
     PruningName,
     Refit,
@@ -88,6 +89,7 @@ def fuse(
     site: Site = "auto",
     similarity: Basis = "auto",
     align: Align = "fixed-point",
+    masses: Masses = "equal",
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
     refit: Refit = "auto",
@@ -145,12 +147,15 @@ def fuse(
             them by squared distance, as the paper does. "interpolate" works on activations alone; without data they
             are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but in generalised pruning post
-            for spaces with batch norm, for "zip" and for "interpolate".
+            for spaces with batch norm, in networks with ReLU, for "zip" and for "interpolate".
         similarity: compare channels ("permutation") or, in spaces that may be rotated, directions ("rotation"): the
             residual stream of a transformer that is read through norms alone, queries with keys and values within a
             head, linear layers in a row. Everywhere else channels are compared. "auto" is rotation for transformers
             where the method is "auto" and there is data.
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
+        masses: how much each channel counts in optimal transport, for "ot" and "partial-ot" with a given alpha: "equal"
+            (one to one where widths are equal), or by the norm of its "incoming" or "outgoing" weights, each model's
+            summing to one. A channel may then be fused with several. Heads count the same in any case.
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
             gives fused channels that no norm follows the spread and mean of their sources, from the data, or from
@@ -176,6 +181,8 @@ def fuse(
     check_models(models)
     if budget is not None and alpha is not None:
         raise OptionError("alpha and budget exclude each other: a budget finds an alpha for every space")
+    if budget is not None and masses != "equal":
+        raise OptionError(f"masses={masses!r} needs a given alpha: budgets compare sizes by channels of equal masses")
     auto = isinstance(mix, str) and mix == "auto"  # an array compares with a text element by element
     if auto != (evaluate is not None):
         raise OptionError(
@@ -189,6 +196,7 @@ def fuse(
         site=site,
         similarity=similarity,
         align=align,
+        masses=masses,
         norm=norm,
         convention=convention,
         alpha=alpha,
@@ -260,7 +268,7 @@ def prune(
             there is data, and activations alone for methods other than clustering. "interpolate" works on activations
             alone; without data they are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
-            norm, for "zip" and for "interpolate".
+            norm, in networks with ReLU, for "zip" and for "interpolate".
         similarity: choose among channels ("permutation") or, in spaces that may be rotated, among the principal
             directions ("rotation"), as SliceGPT does; "auto" as for `fuse`.
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.

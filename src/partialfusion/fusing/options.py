@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..core.literals import Alpha, Basis, Convention, Keep, MethodName, Refit, RoundTo, Site, Zeros
+from ..core.literals import Alpha, Basis, Convention, Keep, Masses, MethodName, Refit, RoundTo, Site, Zeros
 from ..core.scalars import check_seed, is_number
 from ..errors import DataError, OptionError
 from ..surgery import RIDGE
@@ -51,6 +51,7 @@ class Recipe:
     zeros: Literal["free", "kept"] = "kept"
     similarity: Basis = "permutation"
     round_to: RoundTo = 1
+    masses: Masses = "equal"
 
     @property
     def partial(self) -> bool:
@@ -88,6 +89,7 @@ def resolve(
     zeros: Zeros = "auto",
     similarity: Basis = "auto",
     round_to: RoundTo = "auto",
+    masses: Masses = "equal",
     has_data: bool,
     effective: bool = False,
     related: bool = False,
@@ -113,6 +115,9 @@ def resolve(
     _known("align", align, ("fixed-point", "greedy"))
     _known("convention", convention, ("value", "mass"))
     _known("site", site, ("auto", "pre", "post"))
+    _known("masses", masses, get_args(Masses))
+    if masses != "equal" and name not in ("ot", "partial-ot"):
+        raise OptionError(f"masses={masses!r} is for the methods ot and partial-ot, not for {name}")
     _known("similarity", similarity, ("auto", "permutation", "rotation"))
     if pruning is not None and getattr(pruning.prefers, "only", False):
         _known("features", features, ("auto", "weights", pruning.prefers.features))

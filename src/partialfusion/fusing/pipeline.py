@@ -388,4 +388,4 @@ def _written_and_read(space: Space) -> set[str]:
 def _matching_options(recipe: Recipe) -> object:
     """What a recipe has in common with others that differ in sizes and shares only, as a key."""
     chosen = recipe.method, recipe.features, recipe.site, recipe.align, recipe.norm, recipe.convention
-    return *chosen, recipe.round_to, id(recipe.pruning)
+    return *chosen, recipe.masses, recipe.round_to, id(recipe.pruning)

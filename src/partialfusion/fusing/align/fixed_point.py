@@ -31,7 +31,7 @@ def fixed_point(
         known: couplings of spaces that are not free.
         report: called with the fraction that is done.
     """
-    fixed = FixedCosts(problem.fixed_costs, split=problem.split)
+    fixed = FixedCosts(problem.fixed_costs, split=problem.split, masses=problem.masses)
     measured = separate(problem, fixed).couplings if problem.fixed_costs else {}
     rest = {s: a for s, a in problem.alphas.items() if s not in measured}
     first = replace(problem, alphas=rest)
