@@ -132,9 +132,11 @@ def fuse(
             accuracy; or a function of a model that gives a number, larger is better, or a tensor of one number for each
             sample; samples in the same order every time. Use images that were used neither for training nor for
             testing.
-        method: "auto" (what was best where it was measured: with data "interpolate", refitted, and "cluster" where a
-            budget bounds the effective parameters; without data, and for models trained from one base, "partial-ot",
-            the paper's method, not refitted); "average" (channel i with channel i), "permutation" (one to one: Git
+        method: "auto" (what was best where it was measured: with data "interpolate" or "cluster", both refitted, of
+            which the one is taken whose outputs are nearer to the models' on the data, at twice the price of one;
+            for transformers "interpolate" alone, and "cluster" where a budget bounds the effective parameters; without
+            data, and for models trained from one base, "partial-ot", the paper's method, not refitted); "average"
+            (channel i with channel i), "permutation" (one to one: Git
             Re-Basin's weight matching, or with activations its activation matching, which is what "partial-ot" does at
             alpha=0), "ot" (optimal transport), "partial-ot" (the most similar channels are fused, the rest stay
             isolated); or generalised pruning of the ensemble: "cluster" (similar channels of any model become one),
@@ -259,7 +261,8 @@ def prune(
         round_to: make the width of every space a multiple of so many channels, which the device's kernels compute
             faster; keep and budget then mean the nearest such size, which the summary names. "auto" as for `fuse`;
             1: any size.
-        method: "auto" ("interpolate", refitted, with data, "cluster" without), "cluster" (similar channels become one),
+        method: "auto" (with data "interpolate" or "cluster", refitted, whichever is nearer to the model; "cluster"
+            without), "cluster" (similar channels become one),
             "interpolate" (some channels are kept, and the others are read as linear combinations of them), "zip" (the
             most correlated become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged
             into the others by optimal transport); or an object with settings: pf.Cluster(…), pf.Interpolate(…),

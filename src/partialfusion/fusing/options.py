@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -33,7 +33,8 @@ class Recipe:
     ridge, 0 where nothing was refitted. `zeros` is what refitting may do with the zero blocks: "free" or "kept".
     `similarity` is "rotation" where spaces that may be rotated are compared by their directions; "auto" until it is
     known whether there are any. `round_to` is the number of channels that every part of a space is a multiple of;
-    "auto" where the device's kernels decide.
+    "auto" where the device's kernels decide. `otherwise` is a second method to try, until it is known which of the two
+    results is nearer to the models.
     """
 
     method: str
@@ -52,6 +53,19 @@ class Recipe:
     similarity: Basis = "permutation"
     round_to: RoundTo = 1
     masses: Masses = "equal"
+    otherwise: PruningMethod | None = None
+
+    @property
+    def alternatives(self) -> list[Recipe]:
+        """One recipe for each method that is to be tried."""
+        first, other = replace(self, otherwise=None), self.otherwise
+        if other is None:
+            return [first]
+        wanted = other.prefers
+        return [
+            first,
+            replace(first, method=other.name, pruning=other, features=wanted.features, site=wanted.site),
+        ]
 
     @property
     def partial(self) -> bool:
@@ -102,6 +116,7 @@ def resolve(
     known = ("auto", *PRUNING) if keep is not None else ("auto", *COUPLING, *PRUNING)
     automatic = isinstance(method, str) and method == "auto"
     anew = automatic and has_data and not related
+    open_ = anew and features == "auto" and site == "auto"
     if automatic:
         reads = features in ("auto", "activations") and site in ("auto", "post") and not related
         method = suited("cluster" if keep is not None else "partial-ot", reads and has_data, has_data and effective)
@@ -165,6 +180,7 @@ def resolve(
         filling,
         _basis(similarity, name, anew),
         check_round_to(round_to),
+        otherwise=PRUNING["cluster"] if open_ and ridge and name == "interpolate" else None,
     )
 
 

@@ -35,6 +35,7 @@ from .align import Aligner
 from .budget import Budget, allocator
 from .conform import conformed
 from .methods import Interpolate
+from .nearest import distances
 from .notices import Notices
 from .options import Recipe
 from .prepare import changes_of, traced
@@ -54,10 +55,11 @@ log = logging.getLogger(__name__)
 def needs_of(recipe: Recipe, models: int) -> set[Need]:
     """What a recipe will ask of the activations."""
     found = set()
-    if recipe.features != "weights" and recipe.method != "average" and models > 1:
-        found.add(Need(recipe.site))
-    if recipe.pruning is not None and (recipe.features != "weights" or recipe.pruning.needs_data):
-        found.add(Need(recipe.site, within=recipe.features != "weights"))
+    for one in recipe.alternatives:
+        if one.features != "weights" and one.method != "average" and models > 1:
+            found.add(Need(one.site))
+        if one.pruning is not None and (one.features != "weights" or one.pruning.needs_data):
+            found.add(Need(one.site, within=one.features != "weights"))
     return found
 
 
@@ -133,9 +135,8 @@ class Pipeline:
         if sizes and recipe.keep is None and all(size == 1.0 for size in sizes.values()):
             return self  # nothing is compared
         self.sources.require_numbers()
-        blueprint = self.sources.blueprint
-        if recipe.similarity == "auto" and not (blueprint.normed or any(s.bundle for s in blueprint)):
-            return self  # no transformer
+        if recipe.similarity == "auto" and not self._transformer:
+            return self
         found = self._rotatable
         if recipe.similarity == "rotation" and (untied := self._untied) is not None:
             return untied.turned(recipe, budget)
@@ -156,6 +157,12 @@ class Pipeline:
             other._aligners, other._pruners = {}, {}
             self._turned[key] = other
         return self._turned[key].reporting_to(self.progress)
+
+    @property
+    def _transformer(self) -> bool:
+        """Whether there are norms across channels, or heads."""
+        blueprint = self.sources.blueprint
+        return bool(blueprint.normed) or any(s.bundle for s in blueprint)
 
     @cached_property
     def _rotatable(self) -> Rotatable:
@@ -185,15 +192,33 @@ class Pipeline:
     def reduce(self, recipe: Recipe, budget: Budget | None = None, *, exact: bool = False) -> Reduced:
         """The union of the models reduced as the recipe says, or to the size of a budget.
 
+        Where the recipe leaves two methods open, both are tried, and the result that is nearer to the models on the
+        data is taken; but transformers are interpolated, which was best wherever it was measured.
+
         Args:
             recipe: the options.
             budget: bounds on the result, instead of the recipe's sizes.
             exact: leave norm statistics alone where nothing is reduced.
         """
+        first, *others = recipe.alternatives if not self._transformer else recipe.alternatives[:1]
+        for other in others:
+            self.sources.needs |= needs_of(other, len(self.models))
+        found = [self._reduce(first, budget, exact=exact)]
+        if not others or self.batches is None or not found[0].fusion.recipe.refit:
+            return found[0]
+        found += [self._reduce(other, budget, exact=exact) for other in others]
+        self.progress("comparing", 1.0)
+        apart = distances([r.fusion.model for r in found], self.models, first.mix, self.batches)
+        compared = {r.recipe.method: distance for r, distance in zip(found, apart, strict=True)}
+        best = found[apart.index(min(apart))]
+        return replace(best, fusion=replace(best.fusion, compared=compared))
+
+    def _reduce(self, recipe: Recipe, budget: Budget | None, *, exact: bool) -> Reduced:
+        """The union reduced by one method."""
         pipeline = self.turned(recipe, budget)
         recipe = replace(recipe, similarity="rotation" if pipeline._rotations else "permutation")
         if pipeline is not self:
-            return pipeline.reduce(recipe, budget, exact=exact)
+            return pipeline._reduce(recipe, budget, exact=exact)
         if budget is not None or not (recipe.is_average or recipe.keep == 1.0):
             fuses, allowed = len(self.models) > 1, self.allow_shortfall
             check_reducible(self.models[-1], self.sources.blueprint, fuses=fuses, allowed=allowed)
@@ -226,7 +251,8 @@ class Pipeline:
         made = reduced.pipeline.reporting_to(self.progress)
         result = apply(made.models, made.sources.blueprints, reduced.template.plan(mix), self.inputs)
         fusion = made._finished(result, replace(reduced.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
-        return replace(fusion, latency=reduced.fusion.latency, operations=reduced.fusion.operations)
+        known = reduced.fusion
+        return replace(fusion, latency=known.latency, operations=known.operations, compared=known.compared)
 
     def aligner(self, recipe: Recipe) -> Aligner:
         """The aligner of a recipe, shared by all that differ in sizes and shares only."""

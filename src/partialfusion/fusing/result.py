@@ -105,6 +105,7 @@ class Summary:
     rotated: str = ""
     unrotated: str = ""
     rounding: Rounding = NOT_ROUNDED
+    compared: str = ""
 
     def __repr__(self) -> str:
         return str(self)
@@ -117,6 +118,11 @@ class Summary:
                 table(tuple(columns), rows, align="<<" + ">" * (len(columns) - 2)),
                 self._how(),
                 str(self.count),
+                *(
+                    [f"nearest to the models of those tried (squared distance): {self.compared}"]
+                    if self.compared
+                    else []
+                ),
                 *([f"directions instead of channels: {self.rotated}"] if self.rotated else []),
                 *([f"rounded: {self.rounding}"] if str(self.rounding) else []),
                 *([] if self.operations is None else [f"operations: {self.operations:.2f}× one model"]),
@@ -196,6 +202,8 @@ class Fusion:
         unrepaired: parameters whose channels were to get the spread of their sources and could not.
         unrefitted: weights that were to be refitted and could not.
         rounding: what rounding to multiples of channels did to the sizes.
+        compared: method → how far its outputs are from the models' on the data, relative to their spread, where
+            several methods were tried; the nearest was taken.
     """
 
     model: nn.Module
@@ -216,6 +224,7 @@ class Fusion:
     rotations: Rotations | None = None
     equivalents: tuple[nn.Module, ...] = ()
     rounding: Rounding = NOT_ROUNDED
+    compared: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.equivalents:
@@ -284,6 +293,7 @@ class Fusion:
             shorten(self.rotated),
             shorten(self.unrotated),
             self.rounding,
+            ", ".join(f"{method} {distance:.2g}" for method, distance in self.compared.items()),
         )
 
 

@@ -66,6 +66,7 @@ class Sources:
         self.alphas = sorted(set(alphas))
         self.paired: Mapping[str, Sequence[Floats]] = {}
         self._activations: Activations | None = None
+        self._recorded: frozenset[Need] = frozenset()
         self._grids: dict[RoundTo, dict[str, Grid]] = {}
 
     def turned(
@@ -132,13 +133,14 @@ class Sources:
 
     def activations(self, need: Need) -> Activations:
         """What was measured on the data; recorded now where that was not done yet."""
-        covered = need in self.needs or Need(need.site, within=True) in self.needs
+        covered = not self._recorded.isdisjoint({need, Need(need.site, within=True)})
         if self._activations is None or not covered:
             self.needs.add(need)
             self.require_numbers()
             spaces = self.names("elastic", "permutable")
             batches = self.batches if self.batches is not None else ()
             self._activations = Activations.record(self.models, self.blueprints, batches, spaces, self.needs)
+            self._recorded = frozenset(self.needs)
         return self._activations
 
     def agree_with(self, result: nn.Module, mix: Mix) -> bool:

@@ -173,7 +173,7 @@ def check_spaces(plan: Plan, blueprints: Sequence[Blueprint], path: StrPath) -> 
 
 def _recipe(record: Mapping[str, Any], path: StrPath) -> Recipe:
     """The recipe in a header; the settings of a pruning method are restored, a solver object of the user's is not."""
-    known = {f.name for f in fields(Recipe)}
+    known = {f.name for f in fields(Recipe)} - {"otherwise"}
     values = {name: value for name, value in record.items() if name in known}
     try:
         pruning: PruningMethod | None = PRUNING.get(values["method"])
