@@ -83,7 +83,7 @@ def _same_modules(a: nn.Module, b: nn.Module, seen: dict[tuple[int, int], bool])
     """The mode of a module may differ; of parameters and buffers, the type and the shape must be the same."""
     ours, theirs = dict(vars(a)), dict(vars(b))
     for held in (ours, theirs):
-        del held["training"]
+        held.pop("training", None)  # a compiled module keeps it elsewhere
         for kind in ("_parameters", "_buffers"):
             held[kind] = {n: None if t is None else (t.dtype, tuple(t.shape)) for n, t in held[kind].items()}
     return _same(ours, theirs, seen)
