@@ -270,6 +270,13 @@ def test_models_that_compute_differently_are_refused() -> None:
         pf.fuse(tables, inputs(VECTOR))
 
 
+def test_compiled_models_are_fused_like_others() -> None:
+    plain = [randomised(nn.Sequential(L(6, 8), nn.ReLU(), L(8, 4)), s) for s in (0, 1)]
+    result = pf.fuse([torch.compile(m, backend="eager") for m in plain], inputs(VECTOR), alpha=1.0)
+    x = inputs(VECTOR)
+    assert error(result.model(x), (plain[0](x) + plain[1](x)) / 2) < 1e-6
+
+
 def test_a_forward_that_draws_at_random_is_named() -> None:
     model = Net(lambda m, x: m.c(F.dropout(m.a(x))), a=L(6, 8), c=L(8, 4))
     state = torch.random.get_rng_state()

@@ -113,6 +113,7 @@ TARGETS = [
     Target("build config", f"{HF}/config.json", _built),
     Target("fused header", f"{FUSED}/{WEIGHTS}", _fused, True),
     Target("fused shard", f"{FUSED}/{OUR_SHARD}", _fused, True),
+    Target("fused shard by config", f"{FUSED}/{OUR_SHARD}", _from_config, True),
     Target("fused record", f"{FUSED}/{RECORD}", _fused),
     Target("fused config", f"{FUSED}/config.json", _from_config),
     Target("fused generation", f"{FUSED}/generation_config.json", _from_config),

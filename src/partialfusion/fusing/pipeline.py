@@ -47,7 +47,7 @@ from .rounding import Rounding, rounding
 from .shortfall import check_reducible, shortfall_of
 from .sized import Sized, within
 from .sources import Sources
-from .validation import check_alpha, check_keep
+from .validation import check_alpha, check_blueprint, check_keep
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,7 @@ class Pipeline:
     alphas: Sequence[float] = ()
 
     def __post_init__(self) -> None:
+        check_blueprint(self.blueprint)
         self._given, self.models = self.models, [holding(m, self.blueprint.shapes) for m in self.models]
         self._changes = changes_of(self._given[-1], self.models[-1])
         for change in self._changes:

@@ -14,6 +14,7 @@ from ..core.text import shorten, table
 from ..kernels import Plan
 from ..rotation import Rotations
 from ..surgery import AppliedPlan, Count
+from ..surgery.verify import WITHOUT_NUMBERS
 from .methods import Interpolate
 from .mixing import Mixing
 from .options import Recipe
@@ -106,6 +107,7 @@ class Summary:
     unrotated: str = ""
     rounding: Rounding = NOT_ROUNDED
     compared: str = ""
+    unchecked: str = ""
 
     def __repr__(self) -> str:
         return str(self)
@@ -142,6 +144,7 @@ class Summary:
         unfit = self.unrefitted
         notes += [f"not refitted, since no layer that can be fitted uses them: {unfit}"] if unfit else []
         notes += [f"not used in evaluation mode, so averaged as it stands: {self.unused}"] if self.unused else []
+        notes += [f"not checked on numbers: {self.unchecked}"] if self.unchecked else []
         return [*notes, *self.not_interpolated, *[self.shortfall] * bool(self.shortfall), *self.changes]
 
     def _how(self) -> str:
@@ -294,6 +297,7 @@ class Fusion:
             shorten(self.unrotated),
             self.rounding,
             ", ".join(f"{method} {distance:.2g}" for method, distance in self.compared.items()),
+            self.blueprint.checked if self.blueprint.checked == WITHOUT_NUMBERS else "",
         )
 
 

@@ -51,10 +51,18 @@ def check_result(result: Any) -> None:
         )
 
 
+def check_blueprint(blueprint: Any) -> None:
+    """What `trace` returned."""
+    if not isinstance(blueprint, Blueprint):
+        raise OptionError(f"blueprint is a {type(blueprint).__name__}: pass what pf.trace returned, or leave it out")
+
+
 def check_tensors(model: nn.Module, what: str) -> None:
     """Parameters must be finite real numbers."""
     if not isinstance(model, nn.Module):
         raise OptionError(f"{what} is a {type(model).__name__}, not a torch.nn.Module")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise OptionError(f"{what} is TorchScript, which cannot be traced again: pass the module that it was made of")
     tensors = named_tensors(model)
     if not any(isinstance(t, nn.Parameter) for t in tensors.values()):
         raise OptionError(f"{what} ({type(model).__name__}) has no parameters")

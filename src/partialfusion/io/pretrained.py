@@ -156,7 +156,7 @@ def from_pretrained(directory: StrPath, *, into: nn.Module | None = None) -> nn.
 def _bounds_of_fused(weights: Path) -> Bounds:
     """How large the model may be that a result was made of, whose widths its plan knows."""
     stored = inspect(weights)
-    sizes = [shard_path(weights, name).stat().st_size for name in stored.shards]
+    sizes = [existing(shard_path(weights, name)).stat().st_size for name in stored.shards]
     wider = [p.sources / max(1, r.width) for r in stored.plan.values() for p in r.pairs]
     return Bounds.of(len(stored.packings), int((weights.stat().st_size + sum(sizes)) * max(1.0, *wider) ** 2))
 

@@ -126,7 +126,8 @@ def fuse_files(
         shard_size: the largest size of a file in bytes, unless a single tensor is larger.
         cluster: the address of a Dask scheduler, such as "tcp://host:8786", whose workers match spaces and write
             shards. They need the same version of this library and see the same folders.
-        check: verify that the widened model traces to the same spaces.
+        check: verify that the widened model traces to the same spaces. The check on numbers that `fuse` makes needs a
+            model in memory and is left out; a warning and the summary say so.
         allow_shortfall: accept a result that falls short of what was asked for, as for `fuse`.
         seed: random seed of the check.
         progress: True or False, or a function of a label and the fraction done, as for `fuse`.
@@ -251,6 +252,8 @@ class _Job:
         resizes = self.recipe.alpha != 0
         seed, part = self.recipe.seed, _Part(self.report, 0.1, 0.2)
         blueprint = traced(models[-1], inputs, check=self.check, seed=seed, untie=resizes, progress=part)
+        if self.check:
+            log.warning("the check on numbers is left out, since it needs a whole model in memory")
         if blueprint.norms:
             raise OptionError(
                 f"{type(models[-1]).__name__} has batch norms, whose statistics cannot be streamed: load the models "

@@ -34,6 +34,7 @@ REORDERINGS = 2
 SHARES = 0.4, 0.6  # of the time of tracing that has passed before channels are reordered, and before spaces are widened
 LARGE = 2**25  # numbers of a model that is checked in single precision first
 PERIOD = 1_000_003  # random numbers of one tensor, at most; a prime
+WITHOUT_NUMBERS = "widened model traces the same (meta device: no numbers)"  # what is checked of models without any
 
 
 def verify(
@@ -100,7 +101,7 @@ def _verified(
     progress("widening spaces", SHARES[1])
     blueprint = check_widths(subject, blueprint, inputs, same, rng)
     done = "channels reordered and widened, outputs unchanged"
-    how = "widened model traces the same (meta device: no numbers)" if on_meta else done
+    how = WITHOUT_NUMBERS if on_meta else done
     return replace(blueprint, checked=how), differed[0]
 
 
