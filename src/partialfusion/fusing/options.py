@@ -165,6 +165,7 @@ def resolve(
         filling,
         _basis(similarity, name, anew),
         check_round_to(round_to),
+        masses,
     )
 
 
