@@ -79,6 +79,8 @@ def test_alpha_1_is_the_ensemble_and_widths_are_those_of_alpha(masses: str) -> N
     assert error(whole.model(x), (a(x) + b(x)) / 2) < 1e-5
     plain, weighted = (pf.fuse([a, b], x, alpha=0.5, round_to=1, masses=m) for m in ("equal", masses))
     assert plain.count.dense == weighted.count.dense
+    assert weighted.recipe.masses == masses
+    assert error(weighted.model(x), plain.model(x)) > 1e-3
 
 
 def test_a_channel_that_counts_little_is_absorbed_by_the_nearest() -> None:

@@ -180,6 +180,7 @@ def resolve(
         filling,
         _basis(similarity, name, anew),
         check_round_to(round_to),
+        masses,
         otherwise=PRUNING["cluster"] if open_ and ridge and name == "interpolate" else None,
     )
 
