@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ..blueprint import Blueprint
-from ..core.modules import named_tensors
+from ..core.modules import named_tensors, not_finite
 from ..core.scalars import is_number
 from ..errors import OptionError
 
@@ -83,8 +82,7 @@ def check_tensors(model: nn.Module, what: str) -> None:
                 "quantise the result"
             )
         counts = isinstance(tensor, nn.Parameter) or name.endswith(("running_mean", "running_var"))
-        if counts and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
-            bad = int((~torch.isfinite(tensor)).sum())
+        if counts and not tensor.is_meta and (bad := not_finite(tensor.detach())):
             raise OptionError(f"{what}: {name} {shape} holds {bad} NaN or infinite values; load a sound checkpoint")
     _check_quantized_modules(model, what)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.modules import canonical_names, named_tensors
+from ..core.modules import canonical_names, named_tensors, not_finite
 from ..core.text import shorten
 from ..errors import CheckpointError, OptionError
 from ..io.digest import Digest
@@ -100,7 +100,7 @@ class TensorFiles:
         seen = Digest()
         for name in sorted(names):
             tensor = self.read(name)
-            bad = _not_finite(tensor) if tensor.is_floating_point() else 0
+            bad = not_finite(tensor) if tensor.is_floating_point() else 0
             if bad:
                 raise OptionError(
                     f"{self.folder}: {name} {tuple(tensor.shape)} holds {bad} NaN or infinite values; load a sound "
@@ -108,12 +108,6 @@ class TensorFiles:
                 )
             seen.add(name, tensor)
         return seen.hex()
-
-
-def _not_finite(tensor: Tensor) -> int:
-    """How many numbers are not finite. Where the sum is, all of them are, and a sum is three times as fast."""
-    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
-    return 0 if bool(torch.isfinite(total)) else int((~torch.isfinite(tensor)).sum())
 
 
 def _stored(folder: Path) -> Iterator[tuple[str, tuple[tuple[int, ...], str, Path]]]:

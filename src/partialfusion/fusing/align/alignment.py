@@ -158,12 +158,14 @@ class Solved:
     Attributes:
         couplings: space → its cheapest coupling.
         costs: space → what it costs.
-        gains: whether that is enough of a gain over the couplings before.
+        gain: what that saves against the couplings before.
+        random: what a random matching costs, on average.
     """
 
     couplings: Mapping[str, Coupling]
     costs: Mapping[str, float]
-    gains: bool = True
+    gain: float = 0.0
+    random: float = 0.0
 
 
 def _task(
