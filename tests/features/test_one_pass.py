@@ -145,7 +145,7 @@ def test_a_space_without_activations_is_named(method: str, caplog: pytest.LogCap
     torch.manual_seed(0)
     models = [Unobserved().eval() for _ in range(2)]
     with caplog.at_level(logging.WARNING):
-        result = pf.fuse(models, DATA[0], data=DATA, alpha=0.3, method=method)
+        result = pf.fuse(models, DATA[0], data=DATA, alpha=0.3, method=method, site="pre")
     assert result.unseen == ("second",)
     assert "no activations were seen of second: matched by weights instead" in caplog.text
     assert "since no activations were seen: second" in str(result.summary())
