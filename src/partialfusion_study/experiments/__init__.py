@@ -29,6 +29,7 @@ from . import (
     split_norms,
     transformers,
     vgg_similarity,
+    vit_cifar10,
     wallclock1,
     zipitcomparison,
 )
@@ -71,6 +72,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         mix.EXPERIMENT,
         site.EXPERIMENT,
         transformers.EXPERIMENT,
+        vit_cifar10.EXPERIMENT,
         language.EXPERIMENT,
     )
 }

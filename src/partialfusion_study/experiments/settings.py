@@ -74,7 +74,7 @@ def vit_pairs(scale: Scale) -> list[Pair]:
 
 def cifar_vit_pairs(scale: Scale) -> dict[str, Pair]:
     """Small vision transformers on CIFAR-10: both on the same images, and by even and odd classes; not in the paper."""
-    epochs = 40 if scale == "full" else 2
+    epochs = 40 if scale == "full" else 5
     same = [cifar_vit_recipe(k, epochs=epochs) for k in range(2)]
     split = [cifar_vit_recipe(k, part=part, epochs=epochs) for k, part in enumerate(SPLIT)]
     if scale == "quick":
