@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -162,17 +163,29 @@ def test_labels_alone_are_not_wrong(build: Callable[[], nn.Module], shape: tuple
         assert error(moved(x.clone()), model(x.clone())) < 1e-5
 
 
+@cache
+def traced(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> tuple[nn.Module, pf.Blueprint]:
+    """A network and its blueprint, for all tests that fuse it with itself."""
+    model = randomised(build(), 0)
+    return model, pf.trace(model, inputs(shape))
+
+
 @nets
 @pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
-def test_fused_with_itself_or_a_twin(build: Callable[[], nn.Module], shape: tuple[int, ...], alpha: float) -> None:
-    model, x = randomised(build(), 0), inputs(shape)
-    expected = model(x.clone())
-    itself = pf.fuse([model, model], x, alpha=alpha, mix=(0.3, 0.7), allow_shortfall=True)
-    assert error(itself.model(x.clone()), expected) < 1e-5
-    twin = permuted_twin(model, x, 1)
-    assert error(pf.fuse([twin, model], x, alpha=0.0, allow_shortfall=True).model(x.clone()), expected) < 1e-5
+def test_fused_with_itself(build: Callable[[], nn.Module], shape: tuple[int, ...], alpha: float) -> None:
+    (model, blueprint), x = traced(build, shape), inputs(shape)
+    fused = pf.fuse([model, model], x, alpha=alpha, mix=(0.3, 0.7), blueprint=blueprint, allow_shortfall=True)
+    assert error(fused.model(x.clone()), model(x.clone())) < 1e-5
+
+
+@nets
+def test_fused_with_a_twin(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    (model, blueprint), x = traced(build, shape), inputs(shape)
+    expected, twin = model(x.clone()), permuted_twin(model, x, 1, blueprint=blueprint)
+    options = {"alpha": 0.0, "blueprint": blueprint, "allow_shortfall": True}
+    assert error(pf.fuse([twin, model], x, **options).model(x.clone()), expected) < 1e-5
     data = [inputs(shape, seed) for seed in range(1, 4)]
-    fused = pf.fuse([twin, model], x, alpha=0.0, data=data, norm="analytic", allow_shortfall=True)
+    fused = pf.fuse([twin, model], x, data=data, norm="analytic", **options)
     assert error(fused.model(x.clone()), expected) < 1e-5
 
 
@@ -190,7 +203,7 @@ def test_alpha_one_is_the_ensemble_or_an_error_that_says_why_not(
     assert fused.shortfall in caplog.text
     assert fused.shortfall in str(fused.summary())
     with pytest.raises(pf.ShortfallError, match="not the ensemble|would be the plain average") as caught:
-        pf.fuse([a, b], x, alpha=1.0)
+        pf.fuse([a, b], x, alpha=1.0, blueprint=fused.blueprint)
     assert "allow_shortfall=True" in str(caught.value)
 
 
@@ -255,6 +268,13 @@ def test_models_that_compute_differently_are_refused() -> None:
     ]
     with pytest.raises(pf.MismatchError, match="integer buffer k differs"):
         pf.fuse(tables, inputs(VECTOR))
+
+
+def test_compiled_models_are_fused_like_others() -> None:
+    plain = [randomised(nn.Sequential(L(6, 8), nn.ReLU(), L(8, 4)), s) for s in (0, 1)]
+    result = pf.fuse([torch.compile(m, backend="eager") for m in plain], inputs(VECTOR), alpha=1.0)
+    x = inputs(VECTOR)
+    assert error(result.model(x), (plain[0](x) + plain[1](x)) / 2) < 1e-6
 
 
 def test_a_forward_that_draws_at_random_is_named() -> None:

@@ -16,7 +16,7 @@ import partialfusion as pf
 from rotation.networks import Transformer
 from zoo import ZOO, identical, snapshot
 
-THREADS, ROUNDS = 8, 2
+THREADS, ROUNDS = 4, 2
 
 
 def models(seed: int = 0) -> list[nn.Module]:
@@ -57,7 +57,7 @@ def test_threads_that_rotate_and_refit() -> None:
         return pf.fuse(sources, x, data=data, alpha=0.5, **options[k % len(options)]).model  # type: ignore[arg-type]
 
     expected = [snapshot(fused(k)) for k in range(len(options))]
-    for k, found in enumerate(in_threads(fused, THREADS)):
+    for k, found in enumerate(in_threads(fused, len(options))):
         assert identical(expected[k % len(options)], found)
     assert all(identical(held, model) for held, model in zip(before, sources, strict=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,12 @@ def test_number_and_kind_of_models() -> None:
     refused(pf.OptionError, "list of two or more modules", pair()[0], X)
     refused(pf.OptionError, r"models\[1\] is a dict", [pair()[0], {}], X)
     refused(pf.OptionError, "no parameters", [nn.Identity(), nn.Identity()], X)
+
+
+def test_torchscript() -> None:
+    scripted = [torch.jit.trace(m, X) for m in pair()]
+    with pytest.raises(pf.OptionError, match="models\\[0\\] is TorchScript"):
+        pf.fuse(scripted, X)
 
 
 def test_another_architecture() -> None:
@@ -255,6 +262,40 @@ def test_batches_too_small_for_statistics() -> None:
 def test_a_blueprint_of_another_model() -> None:
     blueprint = pf.trace(mlp(14), X)
     refused(pf.MismatchError, "blueprint belongs to another model: 0.weight has shape", pair(), X, blueprint=blueprint)
+
+
+class Turned(nn.Module):
+    """Two layers, with the channels between them in their order or the other way round."""
+
+    def __init__(self, turned: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.turned = nn.Linear(10, 8), nn.Linear(8, 4), turned
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.first(x))
+        return self.second(h.flip(1) if self.turned else h)
+
+
+def test_a_blueprint_of_other_code_with_the_same_shapes() -> None:
+    blueprint = pf.trace(Turned(False), X)
+    for _ in range(2):
+        pf.fuse([Turned(False), Turned(False)], X, alpha=0.4, blueprint=blueprint)
+        others = [Turned(True), Turned(True)]
+        refused(pf.MismatchError, "another model .*computes flip", others, X, alpha=0.4, blueprint=blueprint)
+
+
+def test_a_model_that_was_changed_after_it_was_traced() -> None:
+    models = [Turned(False), Turned(False)]
+    blueprint = pf.trace(models[-1], X)
+    for model in models:
+        model.turned = True
+    refused(pf.MismatchError, "blueprint belongs to another model", models, X, alpha=0.4, blueprint=blueprint)
+
+
+def test_a_blueprint_of_a_batch_of_another_size() -> None:
+    models = pair()
+    blueprint = pf.trace(copy.deepcopy(models[-1]), X[:1])
+    assert pf.fuse(models, X, alpha=0.4, blueprint=blueprint).count.ratio > 1
 
 
 def test_trace_refuses_the_same() -> None:

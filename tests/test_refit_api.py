@@ -26,9 +26,10 @@ def gap(model: torch.nn.Module) -> float:
 @pytest.mark.parametrize("method", ["average", "partial-ot", "cluster", "zip", "magnitude", "magnitude+ot"])
 def test_refitting_at_once_or_afterwards_is_the_same_and_better(method: str) -> None:
     alpha = 0.0 if method == "average" else 0.3
-    plain = pf.fuse(MODELS, X, alpha=alpha, method=method, data=DATA)
+    options = {"alpha": alpha, "method": method, "data": DATA, "blueprint": EXHIBIT.blueprint}
+    plain = pf.fuse(MODELS, X, **options)
     before = snapshot(plain.model)
-    at_once = pf.fuse(MODELS, X, alpha=alpha, method=method, data=DATA, refit=True)
+    at_once = pf.fuse(MODELS, X, refit=True, **options)
     afterwards = pf.refit(plain, DATA)
     assert identical(before, plain.model)
     assert identical(snapshot(at_once.model), afterwards.model)

@@ -22,6 +22,7 @@ from .core.literals import (
     Convention,
     Features,
     Keep,
+    Masses,
     NormRule,
     PruningName,
     Refit,
@@ -88,6 +89,7 @@ def fuse(
     site: Site = "auto",
     similarity: Basis = "auto",
     align: Align = "fixed-point",
+    masses: Masses = "equal",
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
     refit: Refit = "auto",
@@ -130,9 +132,11 @@ def fuse(
             accuracy; or a function of a model that gives a number, larger is better, or a tensor of one number for each
             sample; samples in the same order every time. Use images that were used neither for training nor for
             testing.
-        method: "auto" (what was best where it was measured: with data "interpolate", refitted, and "cluster" where a
-            budget bounds the effective parameters; without data, and for models trained from one base, "partial-ot",
-            the paper's method, not refitted); "average" (channel i with channel i), "permutation" (one to one: Git
+        method: "auto" (what was best where it was measured: with data "interpolate" or "cluster", both refitted, of
+            which the one is taken whose outputs are nearer to the models' on the data, at twice the price of one;
+            for transformers "interpolate" alone, and "cluster" where a budget bounds the effective parameters; without
+            data, and for models trained from one base, "partial-ot", the paper's method, not refitted); "average"
+            (channel i with channel i), "permutation" (one to one: Git
             Re-Basin's weight matching, or with activations its activation matching, which is what "partial-ot" does at
             alpha=0), "ot" (optimal transport), "partial-ot" (the most similar channels are fused, the rest stay
             isolated); or generalised pruning of the ensemble: "cluster" (similar channels of any model become one),
@@ -145,12 +149,15 @@ def fuse(
             them by squared distance, as the paper does. "interpolate" works on activations alone; without data they
             are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but in generalised pruning post
-            for spaces with batch norm, for "zip" and for "interpolate".
+            for spaces with batch norm, in networks with ReLU, for "zip" and for "interpolate".
         similarity: compare channels ("permutation") or, in spaces that may be rotated, directions ("rotation"): the
             residual stream of a transformer that is read through norms alone, queries with keys and values within a
             head, linear layers in a row. Everywhere else channels are compared. "auto" is rotation for transformers
             where the method is "auto" and there is data.
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
+        masses: how much each channel counts in optimal transport, for "ot" and "partial-ot" with a given alpha: "equal"
+            (one to one where widths are equal), or by the norm of its "incoming" or "outgoing" weights, each model's
+            summing to one. A channel may then be fused with several. Heads count the same in any case.
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
             gives fused channels that no norm follows the spread and mean of their sources, from the data, or from
@@ -176,6 +183,8 @@ def fuse(
     check_models(models)
     if budget is not None and alpha is not None:
         raise OptionError("alpha and budget exclude each other: a budget finds an alpha for every space")
+    if budget is not None and masses != "equal":
+        raise OptionError(f"masses={masses!r} needs a given alpha: budgets compare sizes by channels of equal masses")
     auto = isinstance(mix, str) and mix == "auto"  # an array compares with a text element by element
     if auto != (evaluate is not None):
         raise OptionError(
@@ -189,6 +198,7 @@ def fuse(
         site=site,
         similarity=similarity,
         align=align,
+        masses=masses,
         norm=norm,
         convention=convention,
         alpha=alpha,
@@ -251,7 +261,8 @@ def prune(
         round_to: make the width of every space a multiple of so many channels, which the device's kernels compute
             faster; keep and budget then mean the nearest such size, which the summary names. "auto" as for `fuse`;
             1: any size.
-        method: "auto" ("interpolate", refitted, with data, "cluster" without), "cluster" (similar channels become one),
+        method: "auto" (with data "interpolate" or "cluster", refitted, whichever is nearer to the model; "cluster"
+            without), "cluster" (similar channels become one),
             "interpolate" (some channels are kept, and the others are read as linear combinations of them), "zip" (the
             most correlated become pairs), "magnitude" (the least important are deleted), "magnitude+ot" (and merged
             into the others by optimal transport); or an object with settings: pf.Cluster(…), pf.Interpolate(…),
@@ -260,7 +271,7 @@ def prune(
             there is data, and activations alone for methods other than clustering. "interpolate" works on activations
             alone; without data they are those of noise.
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
-            norm, for "zip" and for "interpolate".
+            norm, in networks with ReLU, for "zip" and for "interpolate".
         similarity: choose among channels ("permutation") or, in spaces that may be rotated, among the principal
             directions ("rotation"), as SliceGPT does; "auto" as for `fuse`.
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 import partialfusion as pf
-from partialfusion.core.literals import Align, Basis, Features, Importance, MethodName, NormRule, Site, Solver
+from partialfusion.core.literals import Align, Basis, Features, Importance, Masses, MethodName, NormRule, Site, Solver
 
 from .data import DataName, normalised
 from .samples import sample, test_sample
@@ -24,7 +24,7 @@ class MethodConfig:
     Attributes:
         method: as in `fuse`.
         features: as in `fuse`.
-        site: as in `fuse`.
+        site: as in `fuse`; "auto" of clusterings and magnitudes is before the activation function, see `site_rule`.
         align: as in `fuse`.
         solver: the algorithm of "cluster".
         restarts: the number of restarts of that algorithm.
@@ -36,6 +36,7 @@ class MethodConfig:
             one pass.
         norm: as in `fuse`; "auto" repairs no channels where there is no norm, see `norm_rule`.
         drawn_from: whether these images are training images or test images.
+        masses: as in `fuse`.
     """
 
     stored_as: ClassVar[str] = "Way"  # committed results are hashed under this name
@@ -53,25 +54,29 @@ class MethodConfig:
     joint: bool = field(default=False, metadata={"added": True})
     norm: NormRule = field(default="auto", metadata={"added": True})
     drawn_from: Drawn = field(default="train", metadata={"added": True})
+    masses: Masses = field(default="equal", metadata={"added": True})
 
     @property
     def alignment(self) -> Align:
         """As `align` in `fuse`."""
         return "greedy" if self.similarity == "rotation" and not self.joint else self.align
 
-    def options(self, data: DataName, seed: int) -> dict[str, Any]:
-        """Keyword arguments that `fuse` and `prune` share, for networks of images."""
-        return self.options_with(batches(data, seed, self.images, self.drawn_from) if self.images else None)
+    def data(self, name: DataName, seed: int) -> list[Tensor] | None:
+        """The images that serve as data; None without any."""
+        return batches(name, seed, self.images, self.drawn_from) if self.images else None
 
-    def options_with(self, data: Iterable[Tensor] | None) -> dict[str, Any]:
-        """Keyword arguments that `fuse` and `prune` share, with these inputs as data."""
+    def options(self, data: Sequence[Tensor] | None, blueprint: pf.Blueprint) -> dict[str, Any]:
+        """Keyword arguments that `fuse` and `prune` share, with these inputs as data, for a network traced before."""
         return {
             "method": self._method(),
             "features": self.features,
-            "site": self.site,
+            "site": site_rule(self, blueprint),
             "similarity": self.similarity,
             "data": data,
+            "norm": norm_rule(self, blueprint),
             "refit": self.refit,
+            "round_to": 1,
+            "blueprint": blueprint,
             "progress": False,
         }
 
@@ -90,7 +95,16 @@ def norm_rule(config: MethodConfig, blueprint: pf.Blueprint) -> NormRule:
     return "recalibrate" if config.images and not blueprint.norms else "auto"
 
 
-def batches(data: DataName, seed: int, count: int, drawn_from: Drawn = "train") -> Iterable[Tensor]:
+def site_rule(config: MethodConfig, blueprint: pf.Blueprint) -> Site:
+    """Clusterings and magnitudes look before the activation function where there is no batch norm, unless told.
+
+    The library's own default is after it in networks with ReLU; experiments that are about that say so.
+    """
+    before = config.method in ("cluster", "magnitude", "magnitude+ot") and not blueprint.norms
+    return "pre" if before and config.site == "auto" else config.site
+
+
+def batches(data: DataName, seed: int, count: int, drawn_from: Drawn = "train") -> list[Tensor]:
     """Normalised images in batches."""
     drawn = sample if drawn_from == "train" else test_sample
     return list(normalised(drawn(data, seed, count).images).split(250))

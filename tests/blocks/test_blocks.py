@@ -251,15 +251,16 @@ def test_a_single_model_is_one_dense_block(name: str) -> None:
     assert not block_paths(to_blocks(Remade(made.model, plan, made.layout), x))
 
 
-@pytest.mark.parametrize("convention", ["value", "mass"])
 @zoo
-def test_models_of_other_widths(name: str, convention: str) -> None:
+def test_models_of_other_widths(name: str) -> None:
     exhibit = ZOO[name]
     sources, x = [exhibit.model(k, w) for k, w in enumerate(exhibit.widths)], exhibit.inputs()
-    fusion = pf.fuse(sources, x, alpha=0.5, convention=convention, check=False)
-    model = to_blocks(fusion, x)
-    assert size(model) == fusion.count.effective
-    assert error(model(x), fusion.model(x)) < 1e-5
+    blueprint = pf.trace(sources[-1], x, check=False)
+    for convention in ("value", "mass"):
+        fusion = pf.fuse(sources, x, alpha=0.5, convention=convention, blueprint=blueprint)
+        model = to_blocks(fusion, x)
+        assert size(model) == fusion.count.effective
+        assert error(model(x), fusion.model(x)) < 1e-5
 
 
 def test_on_the_meta_device() -> None:

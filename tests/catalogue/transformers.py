@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -107,6 +108,7 @@ def zoo_row(name: str) -> Row:
             "twin": lambda: _verdict(max(check.twin(case, family, data=data) for data in (False, True))),
             "directions": lambda: _verdict(max(check.rotated(case, family).values())),
             "pruned": lambda: _pruned(case, family),
+            "used": lambda: _used(case),
             "sources": lambda: _untouched(case),
         },
         NOT_EXACT.get(name, ""),
@@ -192,6 +194,16 @@ def _pruned(case: Case, family: Family) -> str:
     if found.stiff or not found.runs:
         return f"{FAILED}: {', '.join(found.stiff) or 'it does not run'}"
     return f"{found.ratio:.2f}×"
+
+
+def _used(case: Case) -> str:
+    """Saved and loaded, as directories of Hugging Face, and trained."""
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = [] if check.stored(case, Path(folder)) else ["a file gives another model"]
+        if case.entry.package == "transformers":
+            wrong += check.pretrained(case, Path(folder))
+    wrong += check.trains(case)
+    return f"{FAILED}: {', '.join(wrong)}" if wrong else "yes"
 
 
 def _untouched(case: Case) -> str:

@@ -8,6 +8,7 @@ import torch
 import partialfusion as pf
 from partialfusion.errors import DataError
 from partialfusion_study.networks import mlp
+from zoo import STIFF
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +27,34 @@ def test_without_data_it_is_the_method_of_the_paper(pair):
     assert chosen(pf.prune(models[0], x, method="auto")) == ("cluster", False)
 
 
-def test_with_data_it_interpolates_and_refits(pair):
+@pytest.mark.parametrize("single", [False, True])
+def test_with_data_it_is_the_nearest_to_the_models_of_two_refitted_methods(pair, single):
     models, x = pair
-    for result in (pf.fuse(models, x, data=[x], method="auto"), pf.prune(models[0], x, data=[x], method="auto")):
-        assert chosen(result) == ("interpolate", True)
+
+    def made(method, **options):
+        if single:
+            return pf.prune(models[0], x, data=[x[:25], x[25:]], method=method, keep=0.5, **options)
+        return pf.fuse(models, x, data=[x[:25], x[25:]], method=method, alpha=0.25, mix=0.3, **options)
+
+    with torch.no_grad():
+        wanted = models[0](x) if single else 0.3 * models[0](x) + 0.7 * models[1](x)
+        results = {method: made(method, refit=True) for method in ("interpolate", "cluster")}
+        apart = {method: float((r.model(x) - wanted).square().sum()) for method, r in results.items()}
+        found = made("auto")
+        best = min(apart, key=apart.__getitem__)
+        assert chosen(found) == (best, True)
+        torch.testing.assert_close(found.model(x), results[best].model(x))
+    ratio = apart["cluster"] / apart["interpolate"]
+    assert found.compared["cluster"] / found.compared["interpolate"] == pytest.approx(ratio, rel=1e-3)
+    assert "nearest to the models" in str(found.summary())
+    assert found.recipe.otherwise is None
+
+
+def test_transformers_are_interpolated():
+    exhibit = STIFF["transformer"]
+    found = pf.fuse([exhibit.model(0), exhibit.model(1)], data=[exhibit.inputs()], alpha=0.0, method="auto")
+    assert chosen(found) == ("interpolate", True)
+    assert not found.compared
 
 
 def test_small_files_and_blocks_are_clustered_and_keep_their_zeros(pair):
@@ -76,6 +101,7 @@ def test_the_ends_stay_exact(pair):
 
 def test_a_frontier_names_the_method(pair):
     models, x = pair
-    methods = ["auto", "interpolate"]  # with refit, and without
+    methods = ["partial-ot", "auto", "interpolate"]  # the second with refit
     found = pf.frontier(models, x, evaluate=lambda m: float(m(x).sum()), alphas=[0.0], methods=methods, data=[x])
-    assert {p.method for p in found.points if p.kind == "fused"} == {"auto (interpolate)", "interpolate"}
+    assert {p.method for p in found.points if p.kind == "fused"} == set(methods)
+    assert not found.failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,16 @@ def network(seed: int, **setting: object) -> Transformer:
     return model
 
 
+def traced(setting: dict[str, object]) -> pf.Blueprint:
+    """The blueprint of the networks of a setting, for all tests that are not about tracing."""
+    return _traced(tuple(setting.items()))
+
+
+@cache
+def _traced(setting: tuple[tuple[str, object], ...]) -> pf.Blueprint:
+    return pf.trace(network(0, **dict(setting)), words())
+
+
 def words(seed: int = 0) -> Tensor:
     return torch.randint(WORDS, (3, 6), generator=torch.Generator().manual_seed(seed))
 
@@ -129,7 +140,7 @@ def test_alpha_one_is_the_ensemble(setting: dict[str, object]) -> None:
 @every
 def test_fused_with_itself_it_is_itself_and_keeps_its_norms(setting: dict[str, object]) -> None:
     model, ids = network(0, **setting), words()
-    result = pf.fuse([model, copy.deepcopy(model)], ids, alpha=0.0)
+    result = pf.fuse([model, copy.deepcopy(model)], ids, alpha=0.0, blueprint=traced(setting))
     with torch.no_grad():
         assert gap(result.model, model(ids), ids) < 1e-5
     assert not any(isinstance(m, ViewNorm) for m in result.model.modules())
@@ -139,7 +150,7 @@ def test_fused_with_itself_it_is_itself_and_keeps_its_norms(setting: dict[str, o
 @pytest.mark.parametrize("method", ["partial-ot", "cluster", "magnitude"])
 def test_heads_are_kept_apart_as_wholes(setting: dict[str, object], method: str) -> None:
     a, b, ids = network(0, **setting), network(1, **setting), words()
-    result = pf.fuse([a, b], ids, alpha=0.5, method=method)  # type: ignore[arg-type]
+    result = pf.fuse([a, b], ids, alpha=0.5, method=method, blueprint=traced(setting))  # type: ignore[arg-type]
     keys = 2 if setting.get("key_heads") == 2 else HEADS
     attention = result.model.attention[0]
     assert attention.k.out_features == attention.v.out_features == keys * 3 // 2 * (WIDTH // HEADS)
@@ -153,7 +164,8 @@ def test_heads_are_kept_apart_as_wholes(setting: dict[str, object], method: str)
 @pytest.mark.parametrize("method", ["cluster", "magnitude", "zip"])
 def test_pruning_removes_heads_and_channels_of_the_stream(setting: dict[str, object], method: str) -> None:
     model, ids = network(0, **setting), words()
-    result = pf.prune(model, ids, keep=0.5, method=method, data=[words(k) for k in range(3)])  # type: ignore[arg-type]
+    options = {"method": method, "data": [words(k) for k in range(3)], "blueprint": traced(setting)}
+    result = pf.prune(model, ids, keep=0.5, **options)  # type: ignore[arg-type]
     assert result.model.attention[1].q.out_features == WIDTH // 2
     assert result.model.words.weight.shape[1] == WIDTH // 2
     assert bool(torch.isfinite(result.model(ids)).all())
@@ -188,7 +200,7 @@ def test_budgets_spend_on_heads_and_streams(budget: float) -> None:
     for setting in ({}, {"free": False}, {"tied": True}):
         a, b, ids = network(0, **setting), network(1, **setting), words()
         for method in ("partial-ot", "cluster"):
-            result = pf.fuse([a, b], ids, budget=budget, method=method)  # type: ignore[arg-type]
+            result = pf.fuse([a, b], ids, budget=budget, method=method, blueprint=traced(setting))  # type: ignore[arg-type]
             assert budget - 0.35 < result.count.ratio <= budget
     assert pf.prune(network(0), words(), budget=0.6).count.ratio <= 0.6
 

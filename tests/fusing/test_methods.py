@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import partialfusion as pf
 from partialfusion.features import UnionSpace
@@ -190,3 +191,16 @@ def test_bad_settings() -> None:
             build()
     with pytest.raises(pf.OptionError, match="not a torch.nn.Module"):
         pf.prune([EXHIBIT.model(0)], X)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("function", "after"), [(nn.ReLU, True), (nn.GELU, False)])
+def test_where_there_is_relu_clusters_compare_what_is_read(function: type[nn.Module], after: bool) -> None:
+    torch.manual_seed(0)
+    models = [nn.Sequential(nn.Linear(6, 12), function(), nn.Linear(12, 3)) for _ in range(2)]
+    x = torch.randn(40, 6)
+    auto, pre, post = (
+        pf.fuse(models, x[:2], alpha=0.0, method="cluster", features="activations", site=site, data=[x])
+        for site in ("auto", "pre", "post")
+    )
+    assert torch.equal(auto.model(x), (post if after else pre).model(x))
+    assert not torch.equal(pre.model(x), post.model(x))

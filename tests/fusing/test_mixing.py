@@ -36,13 +36,13 @@ def same_plans(a: Plan, b: Plan) -> None:
             np.testing.assert_allclose(one.read_matrix(), other.read_matrix(), atol=1e-12)
 
 
-def reduced(models: list[nn.Module], x: Any, **options: Any) -> tuple[Pipeline, Reduced]:
-    inputs = Inputs.of(x)
+def reduced(exhibit: Exhibit, models: list[nn.Module], **options: Any) -> tuple[Pipeline, Reduced]:
+    inputs = Inputs.of(exhibit.inputs())
     asked = {"method": "partial-ot", "alpha": 0.4, "convention": "value", **options}
     equal = (1 / len(models),) * len(models)
     chosen = {"features": "weights", "site": "auto", "align": "fixed-point", "norm": "analytic", "refit": False}
     recipe = resolve(keep=None, mix=equal, seed=0, has_data=False, **asked, **chosen)
-    made = Pipeline(models, inputs, pf.trace(models[-1], x), None, silent, check=True)
+    made = Pipeline(models, inputs, exhibit.blueprint, None, silent, check=True)
     return made, made.reduce(recipe)
 
 
@@ -61,7 +61,7 @@ def towards(target: tuple[float, ...], models: list[nn.Module], x: Tensor) -> An
 @pytest.mark.parametrize("mix", [(0.2, 0.8), (1.0, 0.0), (0.0, 1.0)])
 def test_another_mix_of_a_template_is_the_fusion_with_that_mix(exhibit: Exhibit, convention: str, mix: Any) -> None:
     models, x = [exhibit.model(seed) for seed in (0, 1)], exhibit.inputs()
-    made, found = reduced(models, x, convention=convention)
+    made, found = reduced(exhibit, models, convention=convention)
     again = made.remix(found, mix)
     options = {"convention": convention, "norm": "analytic", "blueprint": exhibit.blueprint}
     expected = pf.fuse(models, x, alpha=0.4, mix=mix, **options)
@@ -73,7 +73,7 @@ def test_another_mix_of_a_template_is_the_fusion_with_that_mix(exhibit: Exhibit,
 @pytest.mark.parametrize("convention", ["value", "mass"])
 def test_three_models_and_another_mix(convention: str) -> None:
     models, x = [ZOO["resnet"].model(seed) for seed in range(3)], ZOO["resnet"].inputs()
-    made, found = reduced(models, x, convention=convention)
+    made, found = reduced(ZOO["resnet"], models, convention=convention)
     mix = (0.1, 0.3, 0.6)
     again = made.remix(found, mix)
     expected = pf.fuse(models, x, alpha=0.4, mix=mix, convention=convention, norm="analytic")
@@ -84,8 +84,8 @@ def test_three_models_and_another_mix(convention: str) -> None:
 @pytest.mark.parametrize("convention", ["value", "mass"])
 def test_a_choice_for_another_mix_weighs_its_channels_so(method: str, convention: str) -> None:
     """Members stay; a target is the average over its members, each with its model's share."""
-    models, x = [ZOO["mlp"].model(seed) for seed in (0, 1)], ZOO["mlp"].inputs()
-    made, found = reduced(models, x, method=method, convention=convention)
+    models = [ZOO["mlp"].model(seed) for seed in (0, 1)]
+    made, found = reduced(ZOO["mlp"], models, method=method, convention=convention)
     mix = (0.25, 0.75)
     before, after = found.fusion.plan, made.remix(found, mix).plan
     for space in (s.name for s in found.fusion.blueprint if s.kind == "elastic"):
@@ -264,11 +264,12 @@ def test_two_peaks_are_told_from_what_is_between_them() -> None:
 
 def test_how_far_behind_and_how_sure_that_is() -> None:
     models, x = one_or_zero(), torch.ones(1, 1)
-    found = pf.fuse(models, x, alpha=1, mix="auto", evaluate=noisy(40, 0.8, 0.01)).mixing
+    result = pf.fuse(models, x, alpha=1, mix="auto", evaluate=noisy(40, 0.8, 0.01))
+    found, blueprint = result.mixing, result.blueprint
     samples = noisy(40, 0.8, 0.01)
-    best = samples(pf.fuse(models, x, alpha=1, mix=found.mix).model)
+    best = samples(pf.fuse(models, x, alpha=1, mix=found.mix, blueprint=blueprint).model)
     for point in found.points[::4]:
-        own = samples(pf.fuse(models, x, alpha=1, mix=point.mix).model)
+        own = samples(pf.fuse(models, x, alpha=1, mix=point.mix, blueprint=blueprint).model)
         apart = (best - own).double().numpy()
         assert point.behind == pytest.approx(apart.mean(), abs=1e-6)
         assert point.error == pytest.approx(apart.std(ddof=1) / np.sqrt(40), abs=1e-6)
@@ -283,7 +284,7 @@ def test_labelled_batches_score_by_accuracy() -> None:
     assert result.mixing.samples == sum(len(labels) for _, labels in batches)
     assert result.mixing.mix[0] > 0.5
     for point in result.mixing.points:
-        model = pf.fuse(models, x, alpha=0.5, mix=point.mix).model
+        model = pf.fuse(models, x, alpha=0.5, mix=point.mix, blueprint=result.blueprint).model
         hits = [int(row.argmax()) == int(y) for xs, ys in batches for row, y in zip(model(xs), ys, strict=True)]
         assert point.score == pytest.approx(sum(hits) / len(hits))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from functools import cache
 
 import pytest
 import torch
@@ -33,6 +34,12 @@ def net(width: int = 64, seed: int = 0) -> nn.Module:
     ).eval()
 
 
+@cache
+def blueprint() -> pf.Blueprint:
+    """Of networks of that width, for the tests that are not about tracing."""
+    return pf.trace(net(), X)
+
+
 def parts(result: pf.Fusion) -> list[int]:
     """The channels of every part of the elastic spaces."""
     spaces = [s for s in result.summary().spaces if s.kind == "elastic"]
@@ -42,7 +49,7 @@ def parts(result: pf.Fusion) -> list[int]:
 @pytest.mark.parametrize("alpha", [0.1, 0.3, 0.4, 0.5, 0.7])
 @pytest.mark.parametrize("multiple", [8, 16, 32])
 def test_every_part_is_a_multiple(alpha, multiple):
-    result = pf.fuse([net(seed=1), net(seed=2)], X, alpha=alpha, round_to=multiple)
+    result = pf.fuse([net(seed=1), net(seed=2)], X, alpha=alpha, round_to=multiple, blueprint=blueprint())
     assert not [n for n in parts(result) if n % multiple]
     for s in result.summary().spaces[:-1]:
         assert abs(s.after - s.before * (1 + alpha)) <= multiple / 2, "not the nearest such size"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from partialfusion.core.cluster import Here, OnDask
 from partialfusion.features import weights
@@ -60,8 +61,9 @@ def test_tasks_of_a_task_run_where_it_does() -> None:
 def test_no_more_costs_are_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "ALL_KEPT", 100)
     kept = weights._Kept()
+    term = weights._Term(np.zeros(2), np.zeros(5), (torch.zeros(2, 5),))  # of 40 bytes
     for k in range(5):
-        kept["space", f"p{k % 4}", 0, "reads"] = [], np.zeros(5)  # of 40 bytes
-    assert [key[1] for key in kept] == ["p3", "p0"]
+        kept.keep(("space", f"p{k % 4}", 0, "reads"), [], term)
+    assert sorted(key[1] for key in kept) == ["p0", "p1"]
     assert kept.size == 80
     assert not pickle.loads(pickle.dumps(kept))

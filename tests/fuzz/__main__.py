@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from .attack import Attack, Case
-from .kills import kill_saves, kill_study
+from .kills import kill_saves, kill_streams, kill_study
 
 START = 600.0  # seconds for a process to import PyTorch and write the valid files
 PATIENCE = 60.0  # seconds without a word from a process, after which it hangs
@@ -26,7 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000, help="how many cases")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
-    parser.add_argument("--kills", type=int, default=60, help="how many kills of pf.save, and of a study")
+    parser.add_argument(
+        "--kills", type=int, default=60, help="how many kills of pf.save and of a study; of pf.fuse_files a third"
+    )
     parser.add_argument("--workers", type=int, default=2, help="how many processes")
     parser.add_argument("--serve", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -36,11 +38,16 @@ def main() -> None:
         return
     started = time.monotonic()
     cases = attacked(range(options.first, options.first + options.cases), options.workers)
-    print(report(cases, time.monotonic() - started))
+    print(report(cases, time.monotonic() - started), flush=True)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        kills = [kill_saves(Path(folder) / "saves", options.kills), kill_study(Path(folder) / "study", options.kills)]
-    for found in kills:
-        print("\n".join([str(found), *found.findings]))
+        kills = []
+        for kill, count in (
+            (kill_saves, options.kills),
+            (kill_study, options.kills),
+            (kill_streams, options.kills // 3),
+        ):
+            kills.append(kill(Path(folder) / kill.__name__, count))
+            print("\n".join([str(kills[-1]), *kills[-1].findings]), flush=True)
     sys.exit(
         len(cases) < options.cases or any(case.finding for case in cases) or any(found.findings for found in kills)
     )

@@ -12,9 +12,11 @@ from typing import Any
 
 from partialfusion.errors import FusionError
 
-from .corpus import TARGETS, Target, write
+from .corpus import TARGETS, write
+from .folders import FOLDER, mutations_of_lists
 from .limits import measured
 from .mutations import RESIGNED, mutations_of
+from .target import Target
 
 
 @dataclass(frozen=True)
@@ -50,18 +52,33 @@ class Attack:
         self.expected = {t.name: t.read(self.work) for t in TARGETS}  # also imports and compiles what they need
 
     def run(self, number: int) -> Case:
-        """Change a file, read it, and put the valid one back."""
+        """Change a file or the folder that it is in, read it, and put everything back."""
         rng = random.Random(number)
         target = TARGETS[number % len(TARGETS)]
+        valid = self.corpus / target.file
+        ways, folders = mutations_of(valid), {}
+        if valid.parent != self.corpus:
+            ways, folders = ways | mutations_of_lists(valid), FOLDER
+        mutation = rng.choice([*ways, *folders])
         path = self.work / target.file
-        valid = (self.corpus / target.file).read_bytes()
-        ways = mutations_of(self.corpus / target.file)
-        mutation = rng.choice(list(ways))
-        path.write_bytes(ways[mutation](valid, rng))
         try:
-            return Case(number, target.name, mutation, self._outcome(target, mutation in RESIGNED))
+            if mutation in folders:
+                folders[mutation](path, rng)
+            else:
+                path.write_bytes(ways[mutation](valid.read_bytes(), rng))
+            other = mutation in RESIGNED or (mutation in folders and "record" in ways)  # a digest that is right
+            return Case(number, target.name, mutation, self._outcome(target, other))
         finally:
-            path.write_bytes(valid)
+            self._put_back(target)
+
+    def _put_back(self, target: Target) -> None:
+        """The valid file; where it is in a folder, all of that."""
+        folder = Path(target.file).parts[0]
+        if folder == target.file:
+            shutil.copyfile(self.corpus / folder, self.work / folder)
+        else:
+            shutil.rmtree(self.work / folder, ignore_errors=True)
+            shutil.copytree(self.corpus / folder, self.work / folder)
 
     def _outcome(self, target: Target, resigned: bool) -> str:
         with measured() as cost:

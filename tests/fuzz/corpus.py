@@ -6,22 +6,21 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import chdir
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion.cli.recipes import read_recipe
 from partialfusion.io.checkpoints import load_into, load_state, save_state
 from partialfusion.io.datafiles import load_batches, load_labelled
-from partialfusion.io.digest import digest
 from partialfusion.io.pretrained import FORMAT, RECORD, WEIGHTS
 from partialfusion.io.storage import inspect, load, load_dense, load_plan, save
 from partialfusion.kernels.record import to_record
@@ -33,24 +32,10 @@ from partialfusion_study.errors import StudyError
 from partialfusion_study.store import Store
 from study.sample_cells import Square
 
+from . import directories
+from .target import Target, fingerprint
+
 X = torch.linspace(-1.0, 1.0, 6).reshape(2, 3)
-
-
-@dataclass(frozen=True)
-class Target:
-    """A kind of file and one function that reads it.
-
-    Attributes:
-        name: the function and the kind of file.
-        file: the path of the valid file, inside the corpus.
-        read: returns what the file holds, so that two results can be compared, given a folder with the file in it.
-        guarded: whether a digest in the file covers all of it, so that a changed file may not give another result.
-    """
-
-    name: str
-    file: str
-    read: Callable[[Path], Any]
-    guarded: bool = False
 
 
 def mlp(width: int = 4) -> nn.Module:
@@ -59,6 +44,20 @@ def mlp(width: int = 4) -> nn.Module:
 
 def normed() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+
+
+class Stream(nn.Module):
+    """A residual stream whose directions may be rotated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 4)
+        self.norm, self.last_norm = nn.LayerNorm(4), nn.LayerNorm(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        return self.leave(self.last_norm(x + self.down(F.gelu(self.up(self.norm(x))))))
 
 
 def pair(make: Callable[[], nn.Module]) -> list[nn.Module]:
@@ -77,12 +76,18 @@ def normed_models() -> list[nn.Module]:
     return pair(normed)
 
 
+@cache
+def streams() -> list[nn.Module]:
+    return pair(Stream)
+
+
+@cache
+def blueprint() -> pf.Blueprint:
+    return pf.trace(models()[-1], X)
+
+
 def _noise(samples: int) -> Tensor:
     return torch.randn(samples, 3, generator=torch.Generator().manual_seed(0))
-
-
-def fingerprint(state: Mapping[str, Tensor]) -> str:
-    return digest(state.items())
 
 
 def _loaded(folder: Path, file: str, into: nn.Module) -> str:
@@ -110,6 +115,21 @@ def _batches(folder: Path, file: str) -> int:
 
 def _labelled(folder: Path, file: str) -> int:
     return len(load_labelled(folder / file, 2, like=X))
+
+
+def _frontier(folder: Path, labelled: str, data: str | None = None) -> list[Any]:
+    """What `partialfusion frontier` makes of files for --evaluate and --data."""
+    found = pf.frontier(
+        models(),
+        X,
+        evaluate=load_labelled(folder / labelled, 2, like=X),
+        data=None if data is None else load_batches(folder / data, 2, like=X),
+        alphas=(0.0, 0.5),
+        blueprint=blueprint(),
+    )
+    found.to_csv(folder / "frontier.csv")
+    found.save_html(folder / "frontier.html")
+    return [str(found), found.to_dict()]
 
 
 def _recipe(folder: Path) -> str:
@@ -153,6 +173,11 @@ def _targets() -> list[Target]:
         Target(
             "restore views", "views.safetensors", lambda f: _restored(f, "views.safetensors", normed_models()), True
         ),
+        Target("load rotated", "rotated.safetensors", lambda f: _loaded(f, "rotated.safetensors", Stream()), True),
+        Target("inspect rotated", "rotated.safetensors", lambda f: _stored(f, "rotated.safetensors"), True),
+        Target(
+            "restore rotated", "rotated.safetensors", lambda f: _restored(f, "rotated.safetensors", streams()), True
+        ),
         Target("load_state safetensors", "state.safetensors", lambda f: len(load_state(f / "state.safetensors"))),
         Target("recipe", "recipe.yaml", _recipe),
         Target("study store", "Square.jsonl", _store, guarded=True),
@@ -168,7 +193,9 @@ def _targets() -> list[Target]:
         found.append(Target(f"data {file}", file, lambda f, file=file: _batches(f, file)))
     for file in ("v.npz", "v.pt", "v.safetensors"):
         found.append(Target(f"labelled {file}", file, lambda f, file=file: _labelled(f, file)))
-    return found
+    found.append(Target("frontier labelled", "v.npz", lambda f: _frontier(f, "v.npz")))
+    found.append(Target("frontier data", "x.npz", lambda f: _frontier(f, "v.pt", "x.npz")))
+    return [*found, *directories.TARGETS]
 
 
 TARGETS = _targets()
@@ -198,6 +225,7 @@ def write(folder: Path) -> None:
     save(fused, folder / "fusion.safetensors")
     save(fused, folder / WEIGHTS)
     save(pf.fuse(normed_models(), X, alpha=0.5), folder / "views.safetensors")
+    save(pf.fuse(streams(), X, alpha=0.5, similarity="rotation"), folder / "rotated.safetensors")
     save(pf.prune(models()[0], X, keep=0.5, method="interpolate", data=[_noise(64)]), folder / "pruned.safetensors")
     for name in ("state.safetensors", "state.pt"):
         save_state(models()[0], folder / name)
@@ -220,6 +248,7 @@ def write(folder: Path) -> None:
     for cell in CELLS:
         store.put(Record("Square", key(cell), config(cell), {"square": cell.number**2}, 0.1, {"cpu": "a"}, "today"))
     _write_images(folder)
+    directories.write(folder)
 
 
 def _write_images(folder: Path) -> None:

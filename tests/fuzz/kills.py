@@ -1,9 +1,10 @@
-"""Processes that are killed while they save or run a study: what was there stays, and the next one goes on."""
+"""Processes that are killed while they save, fuse or run a study: what was there stays, and the next one goes on."""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -16,9 +17,11 @@ from torch import nn
 import partialfusion as pf
 from partialfusion.io import digest
 from partialfusion.io.storage import load, save
+from partialfusion.streaming.fuse import fuse_files
 from partialfusion_study.executors import Inline
 from partialfusion_study.runner import run
 from partialfusion_study.store import Store
+from streaming import tiny
 from study.sample_cells import Square, stored
 
 PATIENCE = 20.0  # seconds for a process to begin
@@ -137,6 +140,51 @@ def kill_study(folder: Path, count: int, seed: int = 0) -> Kills:
     if stored(results) != list(range(len(cells))):
         found.findings.append("not every cell has one line")
     return found
+
+
+def kill_streams(folder: Path, count: int, seed: int = 0) -> Kills:
+    """Kill processes that fuse the same directories; those that go on end with the bytes of one that was not killed."""
+    folder.mkdir(parents=True)
+    rng, found, out = random.Random(seed), Kills("pf.fuse_files", 0, 0, []), folder / "out"
+    sources = tiny.saved(folder, "llama")
+
+    def fused(target: Path) -> None:
+        fuse_files(sources, target, alpha=0.5, shard_size=2000, check=False, progress=False)
+
+    fused(folder / "expected")
+    expected = _contents(folder / "expected")
+    unfinished = folder / "out.unfinished"
+    while found.killed < count:
+        before, rounds = _names(unfinished), found.killed
+        hit = killed(lambda: fused(out), lambda known=before: _names(unfinished) != known, rng.uniform(0.0, 0.05))
+        found.killed += hit
+        found.cut += hit and unfinished.exists()
+        if out.exists() and _contents(out) != expected:
+            found.findings.append(f"after kill {rounds} {out} is not what was to be written")
+        if out.exists() or rng.random() < 0.1:
+            try:
+                fused(out)
+            except Exception as error:
+                found.findings.append(f"{type(error).__name__}: {error}")
+                break
+            if _contents(out) != expected:
+                found.findings.append(f"after kill {rounds} the same call gives other bytes")
+            shutil.rmtree(out)
+    fused(out)
+    left = sorted(p.name for p in folder.iterdir() if p.name.startswith((".", "out")))
+    if _contents(out) != expected or left != ["out"]:
+        found.findings.append(f"the last call gives other bytes, or leaves {left}")
+    return found
+
+
+def _names(folder: Path) -> set[str]:
+    """What is in a folder; nothing where there is none."""
+    return set(os.listdir(folder)) if folder.exists() else set()
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """Name → content of every file."""
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
 def _size(file: Path) -> int:

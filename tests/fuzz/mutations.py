@@ -331,4 +331,4 @@ def mutations_of(path: Path) -> dict[str, Mutation]:
     return {"bytes": bytes_anywhere, **found}
 
 
-RESIGNED = ("record", "layout", "arrays")
+RESIGNED = ("record", "layout", "arrays", "shards")

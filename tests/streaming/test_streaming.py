@@ -110,6 +110,12 @@ def test_where_the_config_describes_the_result_transformers_loads_it(kind: str, 
     assert_same_bits(pf.from_pretrained(tmp_path / "self"), expected.model)
 
 
+def test_what_is_not_checked_is_told(pair: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = fused(pair, tmp_path / "out", check=True)
+    assert "the check on numbers is left out" in caplog.text
+    assert "not checked on numbers: widened model traces the same" in str(found.summary())
+
+
 def test_parameters_may_be_narrowed(pair: list[Path], tmp_path: Path) -> None:
     fused(pair, tmp_path / "whole", method="average")
     fused(pair, tmp_path / "half", method="average", dtype=torch.float16)

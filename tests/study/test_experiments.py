@@ -42,7 +42,10 @@ pytestmark = pytest.mark.usefixtures("small_study")
 COMMITTED = store_of(Path(__file__).parents[2] / "docs/results")
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+AGAIN = {"resnet_fusion_bad"}  # resnet_fusion with networks that are trained in another way
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name not in AGAIN])
 def test_quick(name: str, tmp_path: Path):
     """One command's work: train, compute, write; and nothing is left to do afterwards."""
     experiment = EXPERIMENTS[name]

@@ -46,6 +46,8 @@ def test_what_cannot_be_written_is_one_error(two: pf.Frontier, tmp_path: Path) -
     for write in (two.to_csv, two.to_json, two.save_html):
         with pytest.raises(pf.FusionError, match="cannot be written"):
             write(tmp_path / "nowhere" / "f")
+        with pytest.raises(pf.FusionError, match="is no path of a file"):
+            write(5)
     assert not list(tmp_path.iterdir())
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from ..core.arrays import Ints
+from ..core.same_code import Code
 from ..core.text import shorten, table
 from .compare import Operation
 from .norms import NormLayer
@@ -158,6 +159,7 @@ class Blueprint:
             stand behind these. All units have it at position 0; where a width changes, it becomes one number for each.
         follows: class and attribute of whole numbers that repeat a size → what they repeat; None where not known yet.
         operations: what the model computes, in order; all models must compute the same.
+        code: knows the model that was traced again.
     """
 
     spaces: tuple[Space, ...]
@@ -175,6 +177,7 @@ class Blueprint:
     scalars: Mapping[str, int] = field(default_factory=dict)
     follows: Mapping[tuple[str, str], Repeats] | None = None
     operations: tuple[Operation, ...] = ()
+    code: Code = field(default_factory=Code)
 
     def __iter__(self) -> Iterator[Space]:
         return iter(self.spaces)

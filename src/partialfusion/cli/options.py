@@ -148,7 +148,8 @@ Evaluate = Annotated[
 FuseMethod = Annotated[
     str,
     typer.Option(
-        help="Fusion method: auto (interpolate and refit with data, partial-ot without), average, permutation, ot, "
+        help="Fusion method: auto (with data the nearer of interpolate and cluster, refitted; partial-ot without), "
+        "average, permutation, ot, "
         "partial-ot, cluster, interpolate, zip, magnitude or magnitude+ot."
     ),
 ]

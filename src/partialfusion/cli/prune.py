@@ -34,8 +34,8 @@ def prune(
     method: Annotated[
         str,
         typer.Option(
-            help="Pruning method: auto (interpolate and refit with data, cluster without), cluster, interpolate, zip, "
-            "magnitude or magnitude+ot."
+            help="Pruning method: auto (with data the nearer of interpolate and cluster, refitted; cluster without), "
+            "cluster, interpolate, zip, magnitude or magnitude+ot."
         ),
     ] = "cluster",
     features: opt.Features = "auto",

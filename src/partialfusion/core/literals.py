@@ -20,6 +20,8 @@ Basis = Literal["auto", "permutation", "rotation"]
 Align = Literal["fixed-point", "greedy"]
 NormRule = Literal["auto", "recalibrate", "analytic", "repair"]
 Convention = Literal["value", "mass"]
+# How much each channel counts where channels are matched: the same, or by the norm of its weights.
+Masses = Literal["equal", "incoming", "outgoing"]
 # What refitting may do with the blocks of a weight that a fusion leaves at zero.
 Zeros = Literal["auto", "free", "kept"]
 # What the size of a network is: the parameters of the module, or those outside its zero blocks.

@@ -15,6 +15,12 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
+def not_finite(tensor: Tensor) -> int:
+    """How many numbers are not finite. Where the sum is, all of them are, and a sum is three times as fast."""
+    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+    return 0 if bool(torch.isfinite(total)) else int((~torch.isfinite(tensor)).sum())
+
+
 def inside(path: str, name: str) -> str:
     """The name of a tensor of the module at a path."""
     return f"{path}.{name}" if path else name

@@ -6,11 +6,12 @@ import functools
 from collections.abc import Mapping
 from types import MethodType
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
 
-from .modules import canonical_names
+from .modules import canonical_names, named_tensors, sharing_tensors
 
 
 def same_code(a: nn.Module, b: nn.Module) -> bool:
@@ -20,6 +21,38 @@ def same_code(a: nn.Module, b: nn.Module) -> bool:
     that cannot be compared, such as a function that was made twice, counts as different.
     """
     return canonical_names(a) == canonical_names(b) and _same(a, b, {})
+
+
+class Code:
+    """What is remembered of a model to know it again: its modules without numbers. Empty, it knows no model.
+
+    Of a model that cannot be compared with a copy of itself, such as one that holds a lock, only the object is known.
+    """
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        self._twin = None if model is None else _without_numbers(model)
+        if self._twin is not None and model is not None and not same_code(self._twin, model):
+            self._twin = None
+        self._model = None if model is None else ref(model)
+
+    def is_of(self, model: nn.Module) -> bool:
+        """Whether a model is sure to have this code."""
+        if self._twin is not None:
+            return same_code(self._twin, model)
+        return self._model is not None and self._model() is model
+
+    def __reduce__(self) -> tuple[type[Code], tuple[()]]:
+        """Sent elsewhere, it knows no model: objects are others there, and modules may be of classes without names."""
+        return Code, ()
+
+
+def _without_numbers(model: nn.Module) -> nn.Module:
+    meta: dict[Tensor, Tensor] = {}
+    for tensor in named_tensors(model).values():
+        empty = tensor.detach().to("meta")
+        is_trained = isinstance(tensor, nn.Parameter)
+        meta[tensor] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if is_trained else empty
+    return sharing_tensors(model, meta)
 
 
 def _same(a: Any, b: Any, seen: dict[tuple[int, int], bool]) -> bool:
@@ -50,7 +83,7 @@ def _same_modules(a: nn.Module, b: nn.Module, seen: dict[tuple[int, int], bool])
     """The mode of a module may differ; of parameters and buffers, the type and the shape must be the same."""
     ours, theirs = dict(vars(a)), dict(vars(b))
     for held in (ours, theirs):
-        del held["training"]
+        held.pop("training", None)  # a compiled module keeps it elsewhere
         for kind in ("_parameters", "_buffers"):
             held[kind] = {n: None if t is None else (t.dtype, tuple(t.shape)) for n, t in held[kind].items()}
     return _same(ours, theirs, seen)

@@ -23,6 +23,7 @@ from .moments import Moments
 # A place where the channels of a space are seen: the space, the weight at work, its role, the number of its use, and
 # the first slot of it that is seen there.
 Place = tuple[str, str, str, int, int]
+RECTIFIERS = ("relu", "relu_")
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,18 @@ class Tap:
 def taps_of(blueprint: Blueprint, spaces: Sequence[str], site: Site) -> list[Tap]:
     """Where to look for the spaces: at the wanted site, or at the other one where a space has none.
 
-    "auto" looks before the activation function, but after it for spaces with a batch norm: what is computed there has
-    no scale before it is normalised. A stream is also seen where norms run across it: there it is whole, while each
-    weight writes only a part. Where it begins, it is only the embedding: that is left out where there is more to see.
+    "auto" looks before the activation function, but after it for spaces with a batch norm, where what is computed has
+    no scale before it is normalised, and in networks with ReLU, whose negative side nothing reads. A stream is also
+    seen where norms run across it: there it is whole, while each weight writes only a part. Where it begins, it is only
+    the embedding: that is left out where there is more to see.
     """
     statistics = {norm.var for norm in blueprint.norms}
+    rectified = any(operation.short in RECTIFIERS for operation in blueprint.operations)
     found = []
     for name in spaces:
         bindings, norms = blueprint[name].bindings, blueprint[name].norms
-        after = site == "post" or (site == "auto" and any(b.parameter in statistics for b in bindings))
+        scaled_later = any(b.parameter in statistics for b in bindings)
+        after = site == "post" or (site == "auto" and (scaled_later or (rectified and not norms)))
         for role in ("reads", "writes") if after else ("writes", "reads"):
             seen = [b for b in bindings if b.role == role and b.dim is not None]
             if len(norms) > 1 and role == "writes":

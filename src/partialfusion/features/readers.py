@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..blueprint import AxisBinding, Space
-from ..core.arrays import Floats
+from ..core.arrays import Bools, Floats
 from .moments import Moments
 
 BACKGROUND = 1e-4  # what noise counts beside the data
+SILENT = 1e-10  # of what is read of a channel on average: below this fraction it is rounding
+SAME = 1e-5  # of the mean squares of two channels: a difference below this fraction is rounding
 SCARCE = 10  # samples for each channel at which the ridge is twice as strong, below it grows by the square
 
 
@@ -27,6 +29,7 @@ class Reader:
         samples: samples, positions and slots that the moments are averages of.
         unseen: (n × n) covariances to go by in what the data does not show, on the scale at which they count; 0 for
             none.
+        same: (n × n) which channels are computed alike; told by nothing else where neither data nor noise shows them.
     """
 
     weight: str
@@ -35,11 +38,22 @@ class Reader:
     norms: Floats
     samples: int
     unseen: Floats | float = 0.0
+    same: Bools | None = None
 
     def gram(self, *, centred: bool) -> Floats:
-        """(n × n) what is to be explained: second moments, or covariances where a constant costs nothing."""
+        """(n × n) what is to be explained: second moments, or covariances where a constant costs nothing.
+
+        A channel that is silent on data and noise resembles those that are computed alike, and no others.
+        """
         seen = self.second - self.mean @ self.mean.T / self.mean.shape[1] if centred else self.second
-        return seen + self.unseen
+        found = seen + self.unseen
+        read = self.norms**2 * found.diagonal()
+        silent = np.flatnonzero(read <= SILENT * read.mean())
+        if self.same is not None and len(silent):
+            size = SILENT * found.diagonal().mean()
+            found[silent], found[:, silent] = 0.0, 0.0
+            found[np.ix_(silent, silent)] = self.same[np.ix_(silent, silent)] * (size if size > 0 else 1.0)
+        return found
 
     def ridge(self, strength: float) -> float:
         """A ridge of this strength; stronger where there are few samples for each channel."""
@@ -80,6 +94,16 @@ def background(places: Sequence[Moments], seen: Floats) -> Floats | float:
     if not (np.isfinite(size) and size > 0):
         return 0.0
     return BACKGROUND * float(np.trace(seen)) / size * covariance
+
+
+def computed_alike(places: Sequence[Moments]) -> Bools:
+    """(n × n) whether two channels of the union are the same at every place."""
+    found = []
+    for m in places:
+        power = m.union_power()
+        alike = m.union_squared_distances() <= SAME * (power[:, None] + power[None, :]) / 2
+        found.append(alike.cpu().numpy())
+    return np.all(found, axis=0)
 
 
 def pooled(readers: Sequence[Reader], centred: Mapping[str, bool]) -> tuple[Floats, Floats]:

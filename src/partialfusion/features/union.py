@@ -20,7 +20,7 @@ from ..kernels import Choice, Interpolation, KernelPair, ReadMap, Shift
 from ..solvers import Selection, assignment, nearest_kept, read_map, select, select_blocks, swap
 from .activations import Place, finite
 from .moments import Moments
-from .readers import Reader, background, dense_bindings, measured, pooled
+from .readers import Reader, background, computed_alike, dense_bindings, measured, pooled
 from .traced import TracedModel
 from .weights import describing_parameters, slices
 
@@ -38,6 +38,8 @@ class UnionFeatures:
         kind: "weights", "activations" or "both"; spaces whose activations are not seen go by their weights.
         shifts: weight → what can take a constant in what it computes, where there is such a parameter.
         noise: like the moments, measured on noise; interpolation goes by it in what the data does not show.
+        computed: like it, of what is computed before activation functions; interpolation goes by it in what neither
+            data nor noise shows.
     """
 
     sources: Sequence[TracedModel]
@@ -46,6 +48,7 @@ class UnionFeatures:
     kind: str
     shifts: Mapping[str, Shift] = field(default_factory=dict)
     noise: Mapping[str, Mapping[Place, Moments]] = field(default_factory=dict)
+    computed: Mapping[str, Mapping[Place, Moments]] = field(default_factory=dict)
 
     @cached_property
     def parameters(self) -> set[str]:
@@ -114,13 +117,15 @@ class UnionFeatures:
     def _reading(self, space: str) -> list[Reader]:
         seen = _by_weight(self.moments.get(space, {})) if self._by_activations(space) else {}
         noise = _by_weight(self.noise.get(space, {}))
+        before = list(self.computed.get(space, {}).values())
+        same = computed_alike(before) if before else None
         found: list[Reader] = []
         for binding in dense_bindings(self.sources[-1].blueprint[space]):
             if binding.parameter in seen and all(r.weight != binding.parameter for r in found):
                 second, mean, samples = measured(seen[binding.parameter])
                 norms = self._norms_of(space, binding.parameter)
                 unseen = background(noise.get(binding.parameter, ()), second)
-                found.append(Reader(binding.parameter, finite(second, space), mean, norms, samples, unseen))
+                found.append(Reader(binding.parameter, finite(second, space), mean, norms, samples, unseen, same))
         return found
 
     def _norms_of(self, space: str, weight: str) -> Floats:

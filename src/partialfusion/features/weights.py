@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,8 +22,10 @@ from .traced import TracedModel
 
 Couplings = Mapping[str, Coupling]
 
-KEPT = 2**28  # bytes of one space's costs, at most, that are kept for the next sweep
-ALL_KEPT = 2**29  # and of all spaces together
+KEPT = 2**28  # bytes of one space's products, at most, that are kept for the next sweep
+ALL_KEPT = 2**30  # and of all spaces together
+FEW = 16  # features whose products are as quickly computed as read
+PIECE = 2**18  # numbers that are squared at a time
 
 
 class WeightCosts:
@@ -104,28 +107,31 @@ class WeightCosts:
     ) -> Floats:
         """(n × m) cost of fusing channel i of our model with channel j of theirs, the other spaces as coupled."""
         n, m = self.ours.blueprint[space].width, self.theirs.blueprint[space].width
-        total = np.zeros((n, m))
+        rows, cols, cross = np.zeros(n), np.zeros(m), None
         for a, b in self.bindings(space) if only is None else only:
-            total += self._binding_cost(space, a, b, couplings)
-        return total
+            term = self._term(space, a, b, couplings)
+            weight = self.weights[b.parameter]
+            rows += weight * term.ours
+            cols += weight * term.theirs
+            cross = term.add_to(cross, -2.0 * weight)
+        if cross is None:
+            return np.zeros((n, m))
+        cross.add_(torch.from_numpy(rows).to(cross)[:, None]).add_(torch.from_numpy(cols).to(cross))
+        return np.asarray(cross.clamp_min_(0.0).cpu().double().numpy())
 
-    def _binding_cost(self, space: str, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> np.ndarray:
+    def _term(self, space: str, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> _Term:
         state = [couplings[s] for s in self.others(b)]
         key = (space, b.parameter, b.axis, b.role)
         cached = self._cache.get(key)
         if cached is not None and all(x is y for x, y in zip(cached[0], state, strict=True)):
-            return self.weights[b.parameter] * cached[1]
-        found = _squared_distances(*self._slices(a, b, couplings)).cpu().numpy()
-        if self._is_kept(space, found.nbytes):
-            self._cache[key] = state, found
-        return self.weights[b.parameter] * found
-
-    def _is_kept(self, space: str, size: int) -> bool:
-        """Whether costs of a space are worth keeping: some may stay as they are while others change, as its axes have
-        different neighbours, and there is room for all of its axes."""
-        axes = self.bindings(space)
-        alone = len({tuple(self.others(b)) for _, b in axes}) == 1
-        return not alone and len(axes) * size <= KEPT
+            return cached[1]
+        x, y = self._slices(a, b, couplings)
+        lengths = _squared_lengths(x), _squared_lengths(y)
+        if x.shape[1] < FEW or len(self.bindings(space)) * len(x) * len(y) * x.element_size() > KEPT:
+            return _Term(*lengths, (x, y.T))
+        found = _Term(*lengths, (x @ y.T,))
+        self._cache.keep(key, state, found)
+        return found
 
     def products(self, space: str, couplings: Couplings) -> Floats:
         """(n × m) inner products of channel i of our model with channel j of theirs, the other spaces as coupled.
@@ -171,22 +177,52 @@ class WeightCosts:
         return total
 
 
-class _Kept(dict[tuple[str, str, int, str], tuple[list[Coupling], np.ndarray]]):
-    """Costs of axes, with the couplings that they hold for; the oldest go where all together become too large."""
+@dataclass(frozen=True)
+class _Term:
+    """What one axis contributes to the squared distances of channels: |x|² + |y|² − 2 x·y.
 
-    size = 0
+    Attributes:
+        ours, theirs: (n,) and (m,) squared lengths.
+        products: (n × m) the inner products, or the two matrices that they are the product of.
+    """
+
+    ours: Floats
+    theirs: Floats
+    products: tuple[Tensor] | tuple[Tensor, Tensor]
+
+    def add_to(self, total: Tensor | None, scale: float) -> Tensor:
+        """The sum of inner products with these added to it."""
+        first = self.products[0]
+        if total is None:
+            total = first.new_zeros(len(self.ours), len(self.theirs))
+        total = total.to(torch.promote_types(total.dtype, first.dtype))
+        parts = [p.to(total) for p in self.products]
+        return total.add_(parts[0], alpha=scale) if len(parts) == 1 else total.addmm_(*parts, alpha=scale)
+
+
+Key = tuple[str, str, int, str]  # space, parameter, axis, role
+
+
+class _Kept(dict[Key, tuple[list[Coupling], _Term]]):
+    """Inner products of axes, with the couplings that they hold for, as far as there is room.
+
+    Every sweep asks for all of them in the same order, so what came first stays: it is the next to be asked for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
 
     def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
         """Other processes compute them again: they know a coupling by its identity."""
         return _Kept, ()
 
-    def __setitem__(self, key: tuple[str, str, int, str], value: tuple[list[Coupling], np.ndarray]) -> None:
-        if key in self:
-            self.size -= self.pop(key)[1].nbytes
-        super().__setitem__(key, value)
-        self.size += value[1].nbytes
-        while self.size > ALL_KEPT:
-            self.size -= self.pop(next(iter(self)))[1].nbytes
+    def keep(self, key: Key, state: list[Coupling], term: _Term) -> None:
+        self.size -= self.pop(key)[1].products[0].nbytes if key in self else 0
+        size = term.products[0].nbytes
+        if self.size + size <= ALL_KEPT:
+            self[key] = state, term
+            self.size += size
 
 
 def describing_parameters(source: TracedModel, *, vectors: bool) -> list[str]:
@@ -208,7 +244,10 @@ def slices(tensor: Tensor, binding: AxisBinding) -> Tensor:
     return rows.reshape(index.shape[0], -1)
 
 
-def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """(n × m) of (n × d) and (m × d)."""
-    cross = torch.addmm(y.square().sum(1)[None, :], x, y.T, alpha=-2.0)
-    return cross.add_(x.square().sum(1)[:, None]).clamp_min_(0.0)
+def _squared_lengths(x: Tensor) -> Floats:
+    """(n,) of (n × d), a piece at a time: the squares of a large weight would take as much memory as it does."""
+    along = 0 if x.stride(1) == 1 else 1
+    pieces = x.split(max(1, PIECE // max(1, x.shape[1 - along])), along)
+    found = [piece.square().sum(1).double() for piece in pieces]
+    total = torch.cat(found) if along == 0 else torch.stack(found).sum(0)
+    return np.asarray(total.cpu().numpy())

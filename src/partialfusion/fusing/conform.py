@@ -33,11 +33,41 @@ def conformed(models: Sequence[nn.Module], blueprint: Blueprint, inputs: Inputs)
             f"the blueprint belongs to another model: {name} has shape {last.get(name)} in the last model and "
             f"{blueprint.shapes.get(name)} in the blueprint; trace the last model"
         )
+    if not blueprint.code.is_of(models[-1]):
+        _same_network(models[-1], blueprint, inputs)
     found: dict[int, Blueprint] = {id(models[-1]): blueprint}
     for k, model in enumerate(models[:-1]):
         if id(model) not in found:
             found[id(model)] = _conformed(model, models[-1], blueprint, inputs, k)
     return [found[id(model)] for model in models]
+
+
+def _same_network(model: nn.Module, blueprint: Blueprint, inputs: Inputs) -> None:
+    """The last model must compute what the blueprint says. It may have been traced with a batch of another size; then
+    every channel must be where the blueprint has it."""
+    names = "the last model", "the blueprint"
+    program = export(model, inputs)
+    ours = operations(program)
+    if difference(ours, blueprint.operations, same_shapes=True, names=names) is None:
+        return
+    differs = difference(ours, blueprint.operations, same_shapes=False, names=names)
+    if differs is None and not _same_places(labelled(program), blueprint):
+        differs = "its channels are elsewhere"
+    if differs is not None:
+        raise MismatchError(f"the blueprint belongs to another model ({differs}): trace the last model")
+
+
+def _same_places(traced: Blueprint, blueprint: Blueprint) -> bool:
+    """Whether every space has its channels at the same places of the same parameters, in whatever order."""
+    found = matching_spaces(blueprint, traced)
+    return all(s.name in found and _places(s) == _places(found[s.name]) for s in blueprint)
+
+
+def _places(space: Space) -> set[tuple[object, ...]]:
+    """Of every channel, its places on all axes of the space."""
+    bound = sorted(space.bindings, key=lambda b: str(b.key))
+    rows = zip(*(b.index.tolist() for b in bound), strict=True)
+    return {tuple(map(tuple, row)) for row in rows}
 
 
 def _conformed(model: nn.Module, last: nn.Module, blueprint: Blueprint, inputs: Inputs, k: int) -> Blueprint:

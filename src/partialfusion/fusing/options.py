@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..core.literals import Alpha, Basis, Convention, Keep, MethodName, Refit, RoundTo, Site, Zeros
+from ..core.literals import Alpha, Basis, Convention, Keep, Masses, MethodName, Refit, RoundTo, Site, Zeros
 from ..core.scalars import check_seed, is_number
 from ..errors import DataError, OptionError
 from ..surgery import RIDGE
@@ -33,7 +33,8 @@ class Recipe:
     ridge, 0 where nothing was refitted. `zeros` is what refitting may do with the zero blocks: "free" or "kept".
     `similarity` is "rotation" where spaces that may be rotated are compared by their directions; "auto" until it is
     known whether there are any. `round_to` is the number of channels that every part of a space is a multiple of;
-    "auto" where the device's kernels decide.
+    "auto" where the device's kernels decide. `otherwise` is a second method to try, until it is known which of the two
+    results is nearer to the models.
     """
 
     method: str
@@ -51,6 +52,20 @@ class Recipe:
     zeros: Literal["free", "kept"] = "kept"
     similarity: Basis = "permutation"
     round_to: RoundTo = 1
+    masses: Masses = "equal"
+    otherwise: PruningMethod | None = None
+
+    @property
+    def alternatives(self) -> list[Recipe]:
+        """One recipe for each method that is to be tried."""
+        first, other = replace(self, otherwise=None), self.otherwise
+        if other is None:
+            return [first]
+        wanted = other.prefers
+        return [
+            first,
+            replace(first, method=other.name, pruning=other, features=wanted.features, site=wanted.site),
+        ]
 
     @property
     def partial(self) -> bool:
@@ -88,6 +103,7 @@ def resolve(
     zeros: Zeros = "auto",
     similarity: Basis = "auto",
     round_to: RoundTo = "auto",
+    masses: Masses = "equal",
     has_data: bool,
     effective: bool = False,
     related: bool = False,
@@ -100,6 +116,7 @@ def resolve(
     known = ("auto", *PRUNING) if keep is not None else ("auto", *COUPLING, *PRUNING)
     automatic = isinstance(method, str) and method == "auto"
     anew = automatic and has_data and not related
+    open_ = anew and features == "auto" and site == "auto"
     if automatic:
         reads = features in ("auto", "activations") and site in ("auto", "post") and not related
         method = suited("cluster" if keep is not None else "partial-ot", reads and has_data, has_data and effective)
@@ -113,6 +130,9 @@ def resolve(
     _known("align", align, ("fixed-point", "greedy"))
     _known("convention", convention, ("value", "mass"))
     _known("site", site, ("auto", "pre", "post"))
+    _known("masses", masses, get_args(Masses))
+    if masses != "equal" and name not in ("ot", "partial-ot"):
+        raise OptionError(f"masses={masses!r} is for the methods ot and partial-ot, not for {name}")
     _known("similarity", similarity, ("auto", "permutation", "rotation"))
     if pruning is not None and getattr(pruning.prefers, "only", False):
         _known("features", features, ("auto", "weights", pruning.prefers.features))
@@ -160,6 +180,8 @@ def resolve(
         filling,
         _basis(similarity, name, anew),
         check_round_to(round_to),
+        masses,
+        otherwise=PRUNING["cluster"] if open_ and ridge and name == "interpolate" else None,
     )
 
 

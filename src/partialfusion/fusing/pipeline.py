@@ -19,7 +19,7 @@ from ..core.plain import holding
 from ..core.progress import ProgressCallback
 from ..core.text import shorten
 from ..features import Need
-from ..kernels import PlanTemplate
+from ..kernels import Plan, PlanTemplate
 from ..rotation import Rotatable, Rotations, rotatable
 from ..surgery import (
     ResizeError,
@@ -32,34 +32,34 @@ from ..surgery import (
 )
 from ..surgery.config import follow_config, refuse
 from .align import Aligner
-from .budget import Allocator, Budget, BudgetError, allocator
+from .budget import Budget, allocator
 from .conform import conformed
 from .methods import Interpolate
+from .nearest import distances
 from .notices import Notices
 from .options import Recipe
 from .prepare import changes_of, traced
 from .pruning import UnionPruner
 from .refitting import refit_result
-from .result import Fusion, Latency, not_interpolated
+from .result import Fusion, not_interpolated
 from .rotating import rotated
 from .rounding import Rounding, rounding
 from .shortfall import check_reducible, shortfall_of
+from .sized import Sized, within
 from .sources import Sources
-from .validation import check_alpha, check_keep
+from .validation import check_alpha, check_blueprint, check_keep
 
 log = logging.getLogger(__name__)
-
-ATTEMPTS = 5  # results that are timed for a bound on latency
-NEAR = 0.95  # of the bound: near enough
 
 
 def needs_of(recipe: Recipe, models: int) -> set[Need]:
     """What a recipe will ask of the activations."""
     found = set()
-    if recipe.features != "weights" and recipe.method != "average" and models > 1:
-        found.add(Need(recipe.site))
-    if recipe.pruning is not None and (recipe.features != "weights" or recipe.pruning.needs_data):
-        found.add(Need(recipe.site, within=recipe.features != "weights"))
+    for one in recipe.alternatives:
+        if one.features != "weights" and one.method != "average" and models > 1:
+            found.add(Need(one.site))
+        if one.pruning is not None and (one.features != "weights" or one.pruning.needs_data):
+            found.add(Need(one.site, within=one.features != "weights"))
     return found
 
 
@@ -82,18 +82,6 @@ class Reduced:
     sizes: Mapping[str, float]
     exact: bool
     pipeline: Pipeline
-
-
-@dataclass(frozen=True)
-class _Sized:
-    """What is matched with what at the sizes of a recipe; with a budget the operations of the result, relative to the
-    last model, and its latency where that is bounded."""
-
-    recipe: Recipe
-    sizes: dict[str, float]
-    template: PlanTemplate
-    latency: Latency | None = None
-    operations: float | None = None
 
 
 @dataclass
@@ -126,6 +114,7 @@ class Pipeline:
     alphas: Sequence[float] = ()
 
     def __post_init__(self) -> None:
+        check_blueprint(self.blueprint)
         self._given, self.models = self.models, [holding(m, self.blueprint.shapes) for m in self.models]
         self._changes = changes_of(self._given[-1], self.models[-1])
         for change in self._changes:
@@ -147,9 +136,8 @@ class Pipeline:
         if sizes and recipe.keep is None and all(size == 1.0 for size in sizes.values()):
             return self  # nothing is compared
         self.sources.require_numbers()
-        blueprint = self.sources.blueprint
-        if recipe.similarity == "auto" and not (blueprint.normed or any(s.bundle for s in blueprint)):
-            return self  # no transformer
+        if recipe.similarity == "auto" and not self._transformer:
+            return self
         found = self._rotatable
         if recipe.similarity == "rotation" and (untied := self._untied) is not None:
             return untied.turned(recipe, budget)
@@ -170,6 +158,12 @@ class Pipeline:
             other._aligners, other._pruners = {}, {}
             self._turned[key] = other
         return self._turned[key].reporting_to(self.progress)
+
+    @property
+    def _transformer(self) -> bool:
+        """Whether there are norms across channels, or heads."""
+        blueprint = self.sources.blueprint
+        return bool(blueprint.normed) or any(s.bundle for s in blueprint)
 
     @cached_property
     def _rotatable(self) -> Rotatable:
@@ -199,15 +193,33 @@ class Pipeline:
     def reduce(self, recipe: Recipe, budget: Budget | None = None, *, exact: bool = False) -> Reduced:
         """The union of the models reduced as the recipe says, or to the size of a budget.
 
+        Where the recipe leaves two methods open, both are tried, and the result that is nearer to the models on the
+        data is taken; but transformers are interpolated, which was best wherever it was measured.
+
         Args:
             recipe: the options.
             budget: bounds on the result, instead of the recipe's sizes.
             exact: leave norm statistics alone where nothing is reduced.
         """
+        first, *others = recipe.alternatives if not self._transformer else recipe.alternatives[:1]
+        for other in others:
+            self.sources.needs |= needs_of(other, len(self.models))
+        found = [self._reduce(first, budget, exact=exact)]
+        if not others or self.batches is None or not found[0].fusion.recipe.refit:
+            return found[0]
+        found += [self._reduce(other, budget, exact=exact) for other in others]
+        self.progress("comparing", 1.0)
+        apart = distances([r.fusion.model for r in found], self.models, first.mix, self.batches)
+        compared = {r.recipe.method: distance for r, distance in zip(found, apart, strict=True)}
+        best = found[apart.index(min(apart))]
+        return replace(best, fusion=replace(best.fusion, compared=compared))
+
+    def _reduce(self, recipe: Recipe, budget: Budget | None, *, exact: bool) -> Reduced:
+        """The union reduced by one method."""
         pipeline = self.turned(recipe, budget)
         recipe = replace(recipe, similarity="rotation" if pipeline._rotations else "permutation")
         if pipeline is not self:
-            return pipeline.reduce(recipe, budget, exact=exact)
+            return pipeline._reduce(recipe, budget, exact=exact)
         if budget is not None or not (recipe.is_average or recipe.keep == 1.0):
             fuses, allowed = len(self.models) > 1, self.allow_shortfall
             check_reducible(self.models[-1], self.sources.blueprint, fuses=fuses, allowed=allowed)
@@ -217,8 +229,7 @@ class Pipeline:
             self.sources.require_equal_widths(recipe.method)
         self.sources.needs |= needs_of(recipe, len(self.models))
         if budget is None:
-            sizes = self._sizes(recipe)
-            sized = _Sized(recipe, sizes, self._template(recipe, sizes))
+            sized = self._matched(recipe)
         else:
             sized = self._affordable(budget, recipe)
             self.notices.operations(sized.operations, len(self.models))
@@ -241,7 +252,8 @@ class Pipeline:
         made = reduced.pipeline.reporting_to(self.progress)
         result = apply(made.models, made.sources.blueprints, reduced.template.plan(mix), self.inputs)
         fusion = made._finished(result, replace(reduced.recipe, mix=mix), reduced.sizes, exact=reduced.exact)
-        return replace(fusion, latency=reduced.fusion.latency, operations=reduced.fusion.operations)
+        known = reduced.fusion
+        return replace(fusion, latency=known.latency, operations=known.operations, compared=known.compared)
 
     def aligner(self, recipe: Recipe) -> Aligner:
         """The aligner of a recipe, shared by all that differ in sizes and shares only."""
@@ -278,8 +290,12 @@ class Pipeline:
         found, single = self.sources.grids(recipe.round_to), recipe.keep is not None
         return rounding(recipe.round_to, self.sources.blueprint, found, self._asked(recipe), sizes, keep=single)
 
+    def _matched(self, recipe: Recipe) -> Sized:
+        """What is matched with what at the sizes of a recipe."""
+        sizes = self._sizes(recipe)
+        return Sized(recipe, sizes, self._template(recipe, sizes))
+
     def _template(self, recipe: Recipe, sizes: Mapping[str, float]) -> PlanTemplate:
-        """What is matched with what at the given sizes."""
         elastic = {space: sizes[space] for space in self.sources.names("elastic")}
         pruner = self._pruner(recipe)
         if pruner is None:
@@ -288,7 +304,7 @@ class Pipeline:
         targets = {s: grids[s].step * grids[s].steps(size, keep=single) for s, size in elastic.items()}
         return pruner.template(targets, recipe, self.progress)
 
-    def _affordable(self, budget: Budget, recipe: Recipe) -> _Sized:
+    def _affordable(self, budget: Budget, recipe: Recipe) -> Sized:
         """Sizes and matching within a budget; spaces that cannot take the widths that are timed keep theirs."""
         while True:
             try:
@@ -296,42 +312,13 @@ class Pipeline:
             except ResizeError as error:
                 self._demote(error, recipe.seed)
 
-    def _within(self, budget: Budget, recipe: Recipe) -> _Sized:
-        """Sizes and matching within a budget. Latency is measured, and the aim corrected until the bound is met."""
+    def _within(self, budget: Budget, recipe: Recipe) -> Sized:
+        def made(plan: Plan) -> nn.Module:
+            return apply(self.models, self.sources.blueprints, plan, self.inputs).model
+
         self.progress("allocating the budget", 0.0)
         found = allocator(self.sources, self.aligner(recipe), self._pruner(recipe), recipe, budget)
-        sized, found = self._counted(found, recipe)
-        if found.stopwatch is None or budget.latency is None:
-            return sized
-        tried: list[tuple[Latency, _Sized]] = []
-        while len(tried) < ATTEMPTS and all(sized.sizes != earlier.sizes for _, earlier in tried):
-            self.progress("measuring the latency", len(tried) / ATTEMPTS)
-            plan = sized.template.plan(recipe.mix)
-            result = apply(self.models, self.sources.blueprints, plan, self.inputs)
-            latency = Latency(found.stopwatch.ratio(result.model), budget.latency, found.ensemble)
-            tried.append((latency, replace(sized, latency=latency)))
-            if latency.holds and latency.ratio >= NEAR * latency.limit:
-                break
-            found = found.measured(plan, latency.ratio)
-            try:
-                sized, found = self._counted(found, recipe)
-            except BudgetError:  # the smallest result is too slow
-                break
-        latency, best = min(tried, key=lambda attempt: attempt[0].rank)
-        if not latency.holds:
-            log.warning("%s", latency)
-        return best
-
-    def _counted(self, found: Allocator, recipe: Recipe) -> tuple[_Sized, Allocator]:
-        """Sizes and matching within all that can be counted: aim lower while a plan is larger than predicted."""
-        while True:
-            sized = found.recipe(recipe)
-            sizes = self._sizes(sized)
-            template = self._template(sized, sizes)
-            plan = template.plan(recipe.mix)
-            if found.holds(plan):
-                return _Sized(sized, sizes, template, operations=found.operations(plan)), found
-            found = found.tighter(plan)
+        return within(budget, found, recipe, self._matched, made, self.progress)
 
     def _operate(self, template: PlanTemplate, recipe: Recipe) -> tuple[SurgeryResult, PlanTemplate]:
         """Apply the plan; spaces that turn out not to follow their width are fused as wholes, all others stay."""
@@ -428,4 +415,4 @@ def _written_and_read(space: Space) -> set[str]:
 def _matching_options(recipe: Recipe) -> object:
     """What a recipe has in common with others that differ in sizes and shares only, as a key."""
     chosen = recipe.method, recipe.features, recipe.site, recipe.align, recipe.norm, recipe.convention
-    return *chosen, recipe.round_to, id(recipe.pruning)
+    return *chosen, recipe.masses, recipe.round_to, id(recipe.pruning)

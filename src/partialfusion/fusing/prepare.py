@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import nn
 
 from ..blueprint import Blueprint, trace_labels
@@ -9,6 +11,7 @@ from ..core.inputs import Inputs
 from ..core.modules import canonical_names, named_tensors
 from ..core.plain import holding, plain
 from ..core.progress import ProgressCallback, silent
+from ..core.same_code import Code
 from ..surgery import verify
 from .validation import check_tensors
 
@@ -41,6 +44,7 @@ def traced(
     if untie and apart:
         model = holding(model, {*blueprint.shapes, *apart})
         blueprint = trace_labels(model, inputs)
+    blueprint = replace(blueprint, code=Code(model))
     return verify(model, inputs, blueprint, seed, progress) if check else blueprint
 
 

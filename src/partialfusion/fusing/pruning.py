@@ -133,20 +133,19 @@ class UnionPruner:
     def features(self) -> UnionFeatures:
         """What is known of the channels of the union."""
         self.sources.require_numbers()
-        frames = self._frames(self._alignments(reduced=True))
-        if self._by_noise:
-            seen = self.sources.noise(Need(self.recipe.site, within=True), self.recipe.seed).union(self.recipe.site)
-            return UnionFeatures(self.sources.traced, frames, seen, "activations", self._shifts())
-        return UnionFeatures(
-            self.sources.traced, frames, self._moments, self.recipe.features, self._shifts(), self._background()
-        )
-
-    def _background(self) -> dict[str, dict[Place, Moments]]:
-        """What a method that goes by activations alone sees of noise beside the data."""
+        frames, recipe = self._frames(self._alignments(reduced=True)), self.recipe
+        known = UnionFeatures(self.sources.traced, frames, self._moments, recipe.features, self._shifts())
         if not getattr(self.method.prefers, "only", False):
-            return {}
-        found = self.sources.background(Need(self.recipe.site, within=True), self.recipe.seed)
-        return {} if found is None else found.union(self.recipe.site)
+            return known
+        noise = self.sources.noise if self._by_noise else self.sources.background
+        found = noise(Need(recipe.site, within=True), recipe.seed)
+        if found is None:
+            return known
+        computed = self.sources.noise(Need("pre", within=True), recipe.seed, little=True).union("pre")
+        seen = found.union(recipe.site)
+        if self._by_noise:
+            return replace(known, moments=seen, kind="activations", computed=computed)
+        return replace(known, noise=seen, computed=computed)
 
     def _shifts(self) -> dict[str, Shift]:
         """Weight → its bias, or the mean of the norm that alone follows it."""

@@ -14,6 +14,7 @@ from ..core.text import shorten, table
 from ..kernels import Plan
 from ..rotation import Rotations
 from ..surgery import AppliedPlan, Count
+from ..surgery.verify import WITHOUT_NUMBERS
 from .methods import Interpolate
 from .mixing import Mixing
 from .options import Recipe
@@ -105,6 +106,8 @@ class Summary:
     rotated: str = ""
     unrotated: str = ""
     rounding: Rounding = NOT_ROUNDED
+    compared: str = ""
+    unchecked: str = ""
 
     def __repr__(self) -> str:
         return str(self)
@@ -117,6 +120,11 @@ class Summary:
                 table(tuple(columns), rows, align="<<" + ">" * (len(columns) - 2)),
                 self._how(),
                 str(self.count),
+                *(
+                    [f"nearest to the models of those tried (squared distance): {self.compared}"]
+                    if self.compared
+                    else []
+                ),
                 *([f"directions instead of channels: {self.rotated}"] if self.rotated else []),
                 *([f"rounded: {self.rounding}"] if str(self.rounding) else []),
                 *([] if self.operations is None else [f"operations: {self.operations:.2f}× one model"]),
@@ -136,6 +144,7 @@ class Summary:
         unfit = self.unrefitted
         notes += [f"not refitted, since no layer that can be fitted uses them: {unfit}"] if unfit else []
         notes += [f"not used in evaluation mode, so averaged as it stands: {self.unused}"] if self.unused else []
+        notes += [f"not checked on numbers: {self.unchecked}"] if self.unchecked else []
         return [*notes, *self.not_interpolated, *[self.shortfall] * bool(self.shortfall), *self.changes]
 
     def _how(self) -> str:
@@ -196,6 +205,8 @@ class Fusion:
         unrepaired: parameters whose channels were to get the spread of their sources and could not.
         unrefitted: weights that were to be refitted and could not.
         rounding: what rounding to multiples of channels did to the sizes.
+        compared: method → how far its outputs are from the models' on the data, relative to their spread, where
+            several methods were tried; the nearest was taken.
     """
 
     model: nn.Module
@@ -216,6 +227,7 @@ class Fusion:
     rotations: Rotations | None = None
     equivalents: tuple[nn.Module, ...] = ()
     rounding: Rounding = NOT_ROUNDED
+    compared: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.equivalents:
@@ -284,6 +296,8 @@ class Fusion:
             shorten(self.rotated),
             shorten(self.unrotated),
             self.rounding,
+            ", ".join(f"{method} {distance:.2g}" for method, distance in self.compared.items()),
+            self.blueprint.checked if self.blueprint.checked == WITHOUT_NUMBERS else "",
         )
 
 

@@ -162,6 +162,11 @@ def predicted(results: Sequence[Tensor], labels: Tensor, number: int) -> Tensor:
         )
     (dim,) = fitting
     known = labels[labels != IGNORED]
+    if known.is_complex() or (known.is_floating_point() and bool((known != known.round()).any())):
+        raise DataError(
+            f"batch {number} of evaluate has labels that are no whole numbers: pass class numbers, or evaluate as a "
+            "function of a model"
+        )
     if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < shape[dim]:
         raise DataError(
             f"batch {number} of evaluate has labels from {int(known.min())} to {int(known.max())} and the model "

@@ -66,6 +66,7 @@ class Sources:
         self.alphas = sorted(set(alphas))
         self.paired: Mapping[str, Sequence[Floats]] = {}
         self._activations: Activations | None = None
+        self._recorded: frozenset[Need] = frozenset()
         self._grids: dict[RoundTo, dict[str, Grid]] = {}
 
     def turned(
@@ -132,13 +133,14 @@ class Sources:
 
     def activations(self, need: Need) -> Activations:
         """What was measured on the data; recorded now where that was not done yet."""
-        covered = need in self.needs or Need(need.site, within=True) in self.needs
+        covered = not self._recorded.isdisjoint({need, Need(need.site, within=True)})
         if self._activations is None or not covered:
             self.needs.add(need)
             self.require_numbers()
             spaces = self.names("elastic", "permutable")
             batches = self.batches if self.batches is not None else ()
             self._activations = Activations.record(self.models, self.blueprints, batches, spaces, self.needs)
+            self._recorded = frozenset(self.needs)
         return self._activations
 
     def agree_with(self, result: nn.Module, mix: Mix) -> bool:
@@ -160,8 +162,9 @@ class Sources:
         except Exception:  # whatever the code of a model raises for inputs that it does not expect
             return {}
 
-    def noise(self, need: Need, seed: int) -> Activations:
-        """What is measured on noise in the place of data: as much of it as the widest spaces need, up to a limit."""
+    def noise(self, need: Need, seed: int, *, little: bool = False) -> Activations:
+        """What is measured on noise in the place of data: as much of it as the widest spaces need, up to a limit; or
+        just as little as tells channels apart."""
         self.require_numbers()
 
         def record(runs: int, rows: int | None) -> Activations:
@@ -174,6 +177,8 @@ class Sources:
         except DataError:  # a model that takes batches of one size only
             rows = None
             first = record(1, rows)
+        if little:
+            return first
         runs = max((m.wanted(NOISE_SAMPLES) for m in first.moments.values()), default=1)
         return first if runs <= 1 else record(min(runs, NOISE_RUNS), rows)
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ..blueprint import Blueprint
-from ..core.modules import named_tensors
+from ..core.modules import named_tensors, not_finite
 from ..core.scalars import is_number
 from ..errors import OptionError
 
@@ -51,10 +51,18 @@ def check_result(result: Any) -> None:
         )
 
 
+def check_blueprint(blueprint: Any) -> None:
+    """What `trace` returned."""
+    if not isinstance(blueprint, Blueprint):
+        raise OptionError(f"blueprint is a {type(blueprint).__name__}: pass what pf.trace returned, or leave it out")
+
+
 def check_tensors(model: nn.Module, what: str) -> None:
     """Parameters must be finite real numbers."""
     if not isinstance(model, nn.Module):
         raise OptionError(f"{what} is a {type(model).__name__}, not a torch.nn.Module")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise OptionError(f"{what} is TorchScript, which cannot be traced again: pass the module that it was made of")
     tensors = named_tensors(model)
     if not any(isinstance(t, nn.Parameter) for t in tensors.values()):
         raise OptionError(f"{what} ({type(model).__name__}) has no parameters")
@@ -75,8 +83,7 @@ def check_tensors(model: nn.Module, what: str) -> None:
                 "quantise the result"
             )
         counts = isinstance(tensor, nn.Parameter) or name.endswith(("running_mean", "running_var"))
-        if counts and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
-            bad = int((~torch.isfinite(tensor)).sum())
+        if counts and not tensor.is_meta and (bad := not_finite(tensor.detach())):
             raise OptionError(f"{what}: {name} {shape} holds {bad} NaN or infinite values; load a sound checkpoint")
     _check_quantized_modules(model, what)
 

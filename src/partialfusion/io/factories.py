@@ -19,7 +19,8 @@ from torch import nn
 
 from ..core.modules import first_line
 from ..errors import FusionError, OptionError
-from .pretrained import build_directory, class_name
+from .hf import class_name
+from .pretrained import build_directory
 
 CATALOGUES = {"timm": "timm.create_model", "torchvision": "torchvision.models.get_model"}
 

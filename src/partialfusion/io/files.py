@@ -9,7 +9,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, cast
 
 import torch
@@ -39,7 +39,7 @@ DTYPES = {
 
 def existing(path: StrPath) -> Path:
     """The path of a regular file that can be read and is not empty; pipes and devices are refused without waiting."""
-    path = Path(path)
+    path = _path(path)
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
@@ -55,6 +55,11 @@ def existing(path: StrPath) -> Path:
     return path
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether a name can only be that of a file in the same folder."""
+    return name == PurePath(name).name and name not in ("", ".", "..") and not set(name) & set("\\\0\n")
+
+
 def check_target(path: StrPath, *, suffixes: Sequence[str] = (), keep: Sequence[StrPath] = ()) -> Path:
     """The path, or an error before any work is done, where `replacing` could not write a file there.
 
@@ -63,7 +68,7 @@ def check_target(path: StrPath, *, suffixes: Sequence[str] = (), keep: Sequence[
         suffixes: the suffixes that its name may have; any if none are given.
         keep: files that must not be overwritten, such as the inputs, and folders of such files.
     """
-    path = Path(path)
+    path = _path(path)
     *others, last = suffixes or ("",)
     allowed = f"{', '.join(others)} or {last}" if others else last
     if suffixes and path.suffix not in suffixes:
@@ -83,6 +88,7 @@ def check_target(path: StrPath, *, suffixes: Sequence[str] = (), keep: Sequence[
 
 def destination(path: StrPath) -> Path:
     """Where a path leads, through links: nothing yet, or a regular file, which may be replaced."""
+    path = _path(path)
     try:
         target = Path(os.path.realpath(path))
         mode = os.stat(target).st_mode
@@ -95,6 +101,12 @@ def destination(path: StrPath) -> Path:
     if not stat.S_ISREG(mode):
         raise CheckpointError(f"{path} cannot be written: it is {_kind(mode)}; name a file{_inside(mode)}")
     return target
+
+
+def _path(path: StrPath) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise CheckpointError(f"{path!r} is no path of a file; pass its name")
+    return Path(path)
 
 
 def _files(keep: Sequence[StrPath]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from ..blueprint import NormLayer
@@ -19,6 +19,7 @@ from ..kernels import record as plans
 from ..kernels.record import expanded, squeezed
 from ..rotation import Rotations
 from . import packing, rotations
+from .files import is_plain_name
 from .packing import Packing
 
 # Formats: the second has norms with views in the place of the user's, the third how the models were rotated, the fourth
@@ -177,7 +178,7 @@ def shard_path(path: Path, name: str) -> Path:
 def _shards(record: Mapping[str, Any]) -> dict[str, str]:
     """File → hash; the names are of files in the same folder, whatever the record says."""
     found = {str(name): str(sha256) for name, sha256 in record.get("shards", {}).items()}
-    if any(name != PurePath(name).name or "\\" in name or name in (".", "..") for name in found):
+    if not all(map(is_plain_name, found)):
         raise ValueError("a shard that is not in the same folder")
     return found
 

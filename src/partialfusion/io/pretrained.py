@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import importlib
-import json
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -23,20 +20,34 @@ from ..core.text import shorten
 from ..core.version import __version__
 from ..errors import CheckpointError, OptionError
 from ..fusing.validation import check_result
+from .building import Bounds
 from .files import DTYPES, StrPath, existing
+from .header import shard_path
+from .hf import (
+    CONFIG,
+    FITTING,
+    INDEX,
+    POINTER,
+    bounds_of,
+    class_name,
+    folder_of,
+    instance,
+    read_json,
+    set_aside,
+    weight_files,
+    write_json,
+)
 from .shards import opened
-from .storage import load, save
+from .storage import inspect, load, save
 from .temporary import claimed
 
 if TYPE_CHECKING:
     from ..fusing.result import Fusion
 
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 WEIGHTS, RECORD, README = "model.partialfusion.safetensors", "partialfusion.json", "README.md"
+GENERATION = "generation_config.json"
 FORMAT = 1
-# What transformers would open; the name of this file, which does not exist, is what its error then says.
-POINTER = "load this directory with partialfusion.from_pretrained"
-OURS = {CONFIG, "generation_config.json", INDEX, WEIGHTS, RECORD, README}
+OURS = {CONFIG, GENERATION, INDEX, WEIGHTS, RECORD, README}
 
 PAGE = """\
 # A fused {model}
@@ -125,14 +136,29 @@ def from_pretrained(directory: StrPath, *, into: nn.Module | None = None) -> nn.
             f"{folder} has format {record.get('format')!r}, written by partialfusion {record.get('partialfusion')}; "
             f"this version reads format {FORMAT}: install the version that wrote it, or a later one"
         )
-    model: Any = _instance(folder, str(record.get("model"))) if into is None else copy.deepcopy(into)
-    weights = folder / WEIGHTS
-    if weights.is_file():
-        _match_precision(model, weights)
+    weights = existing(folder / WEIGHTS)
+    if into is None:
+        model: Any = instance(folder, str(record.get("model")), _bounds_of_fused(weights))
+    else:
+        model = copy.deepcopy(into)
+    _match_precision(model, weights)
     found: Any = load(weights, into=model).eval()
-    if (folder / "generation_config.json").is_file() and hasattr(found, "generation_config"):
-        found.generation_config = type(found.generation_config).from_pretrained(folder, local_files_only=True)
+    if (folder / GENERATION).is_file() and hasattr(found, "generation_config"):
+        try:
+            found.generation_config = type(found.generation_config).from_pretrained(folder, local_files_only=True)
+        except Exception as error:  # whatever transformers raises for a file that is not what it wrote
+            raise CheckpointError(
+                f"{folder / GENERATION} cannot be read: {first_line(error)}; save or copy it again"
+            ) from error
     return found
+
+
+def _bounds_of_fused(weights: Path) -> Bounds:
+    """How large the model may be that a result was made of, whose widths its plan knows."""
+    stored = inspect(weights)
+    sizes = [existing(shard_path(weights, name)).stat().st_size for name in stored.shards]
+    wider = [p.sources / max(1, r.width) for r in stored.plan.values() for p in r.pairs]
+    return Bounds.of(len(stored.packings), int((weights.stat().st_size + sum(sizes)) * max(1.0, *wider) ** 2))
 
 
 def build_directory(directory: StrPath, arguments: dict[str, Any]) -> nn.Module:
@@ -143,7 +169,9 @@ def build_directory(directory: StrPath, arguments: dict[str, Any]) -> nn.Module:
         arguments: other values for fields of the config.
     """
     folder = folder_of(directory)
-    return _instance(folder, class_name(folder), arguments)
+    ours = folder / WEIGHTS
+    bounds = _bounds_of_fused(existing(ours)) if os.path.lexists(ours) else bounds_of(folder)
+    return instance(folder, class_name(folder), bounds, arguments)
 
 
 def load_directory(model: nn.Module, directory: StrPath) -> nn.Module:
@@ -156,7 +184,7 @@ def load_directory(model: nn.Module, directory: StrPath) -> nn.Module:
     folder = folder_of(directory)
     if (folder / RECORD).is_file():
         return from_pretrained(folder, into=model)
-    check_weights(folder)
+    weight_files(folder)
     kind: Any = type(model)
     try:
         found, info = kind.from_pretrained(
@@ -173,54 +201,6 @@ def load_directory(model: nn.Module, directory: StrPath) -> nn.Module:
     return loaded
 
 
-FITTING = (
-    "name the directory that has its config, as hf:DIR (on the command line --factory for each model after the first)"
-)
-
-
-def class_name(directory: StrPath) -> str:
-    """The name of the class that the config of a directory names."""
-    path = folder_of(directory) / CONFIG
-    if not path.is_file():
-        raise CheckpointError(
-            f"{directory} has no {CONFIG}: name a directory that save_pretrained of transformers wrote"
-        )
-    names = read_json(path).get("architectures")
-    if not isinstance(names, list) or not names:
-        raise CheckpointError(f"{path} names no class under architectures: save the model with transformers again")
-    return str(names[0])
-
-
-def transformers() -> Any:
-    """The package, or an error that says how to install it."""
-    try:
-        return importlib.import_module("transformers")
-    except ImportError as error:
-        raise OptionError(f"this needs transformers ({first_line(error)}): pip install partialfusion[hf]") from error
-
-
-def _instance(folder: Path, name: str, arguments: dict[str, Any] | None = None) -> nn.Module:
-    """A model of a class of transformers, with random weights, as the config of a directory says."""
-    package = transformers()
-    try:
-        kind: Any = getattr(package, name, None)
-    except ImportError as error:  # transformers imports its models when they are first used
-        raise OptionError(f"transformers cannot import {name}: {first_line(error)}") from error
-    if not (isinstance(kind, type) and issubclass(kind, package.PreTrainedModel)):
-        raise CheckpointError(
-            f"{folder} holds a {name}, which transformers {package.__version__} does not have: pass an instance, as "
-            "pf.from_pretrained(dir, into=model)"
-        )
-    try:
-        config_class: Any = kind.config_class  # type: ignore[attr-defined]
-        config = config_class.from_pretrained(folder, local_files_only=True, **(arguments or {}))
-        with torch.random.fork_rng(devices=[]):
-            model: nn.Module = kind(config)
-    except Exception as error:
-        raise CheckpointError(f"{folder}: {name} cannot be built from its config: {first_line(error)}") from error
-    return model.eval()
-
-
 def _match_precision(model: nn.Module, path: Path) -> None:
     """Give every tensor the type that it has in the file."""
     types = {text: dtype for dtype, text in DTYPES.items()}
@@ -229,29 +209,6 @@ def _match_precision(model: nn.Module, path: Path) -> None:
         for name, tensor in named_tensors(model).items():
             if tensor.is_floating_point() and name in stored:
                 tensor.data = tensor.data.to(stored[name])
-
-
-def folder_of(path: StrPath) -> Path:
-    folder = Path(path)
-    if os.path.isdir(folder):
-        return folder
-    with suppress(OSError, ValueError):
-        for left in set_aside(folder):
-            raise CheckpointError(f"{folder}: there is no such directory: a save was killed; rename {left} to it")
-    raise CheckpointError(f"{folder}: there is no such directory; check the name (nothing is downloaded)")
-
-
-def check_weights(folder: Path) -> None:
-    """The directory must hold weights as safetensors."""
-    if (folder / INDEX).is_file() or (folder / "model.safetensors").is_file():
-        return
-    pickled = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth", ".ckpt"))
-    if pickled:
-        raise CheckpointError(
-            f"{folder} holds its weights only as pickles ({shorten(pickled)}), which could run code and are refused: "
-            "load it with transformers and save it again, which writes safetensors"
-        )
-    raise CheckpointError(f"{folder} has no weights: neither model.safetensors nor {INDEX}")
 
 
 def check_directory(target: Path) -> None:
@@ -335,23 +292,3 @@ def put_back(target: Path) -> None:
             shutil.rmtree(left)
         else:
             os.replace(left, target)
-
-
-def set_aside(target: Path) -> list[Path]:
-    """Directories that a killed process was about to replace."""
-    name = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{8}\.old")
-    return sorted(p for p in target.parent.iterdir() if name.fullmatch(p.name) and p.is_dir())
-
-
-def write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(existing(path).read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {first_line(error)}; save or copy it again") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path} holds a {type(found).__name__}, not an object; save or copy it again")
-    return found

@@ -54,7 +54,7 @@ def open_stored(path: StrPath, into: nn.Module, example_inputs: Any, *, output: 
     inputs = Inputs.of(example_inputs, output)
     stored, model = inspect(path), load(path, into=into)
     plan, blueprint = stored.plan, trace_labels(holding(into, stored.packings), inputs)
-    _check_spaces(plan, [blueprint], path)
+    check_spaces(plan, [blueprint], path)
     return OpenedFusion(model, plan, layout_of(model, blueprint, plan, inputs))
 
 
@@ -84,7 +84,7 @@ def restore(
     recipe = _recipe(stored.recipe, path)
     blueprint = traced(models[-1], inputs, check=check, seed=recipe.seed, untie=False)
     blueprints = conformed(models, blueprint, inputs)
-    _check_spaces(stored.plan, blueprints, path)
+    check_spaces(stored.plan, blueprints, path)
     equivalents = list(models)
     if recipe.similarity == "rotation":
         equivalents, blueprints = _rotated(stored, models, blueprints, inputs, path)
@@ -149,7 +149,7 @@ def _check_sources(stored: Stored, models: Sequence[nn.Module], path: StrPath) -
             )
 
 
-def _check_spaces(plan: Plan, blueprints: Sequence[Blueprint], path: StrPath) -> None:
+def check_spaces(plan: Plan, blueprints: Sequence[Blueprint], path: StrPath) -> None:
     """The plan must have the spaces of the models, and their widths if the blueprints of all models are known."""
     spaces = blueprints[-1].by_name
     if plan.keys() != spaces.keys():
@@ -173,7 +173,7 @@ def _check_spaces(plan: Plan, blueprints: Sequence[Blueprint], path: StrPath) ->
 
 def _recipe(record: Mapping[str, Any], path: StrPath) -> Recipe:
     """The recipe in a header; the settings of a pruning method are restored, a solver object of the user's is not."""
-    known = {f.name for f in fields(Recipe)}
+    known = {f.name for f in fields(Recipe)} - {"otherwise"}
     values = {name: value for name, value in record.items() if name in known}
     try:
         pruning: PruningMethod | None = PRUNING.get(values["method"])

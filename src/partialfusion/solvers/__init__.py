@@ -12,12 +12,13 @@ of matchings of all channels.
 
 from .assignment import Prices, assignment, block_assignments, partial_assignment, partial_assignments
 from .clustering import Clustering, cluster, exchange, lloyd, squared_distances, stochastic_ward, ward, zip_pairs
-from .couple import couple, couple_blocks, couplings, fused_count
+from .couple import MassPair, couple, couple_blocks, couplings, fused_count
 from .interpolation import Selection, nearest_kept, read_map, select, select_blocks, swap
 from .transport import coupling, partial_coupling
 
 __all__ = [
     "Clustering",
+    "MassPair",
     "Prices",
     "Selection",
     "assignment",

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+from typing import NamedTuple
+
 import numpy as np
 
 from ..core.arrays import Floats, Ints
-from ._jit import bounds, exact
+from ._jit import exact
 
 NONE = -1
 ROUNDS = 2  # of row reduction
 MOST = 20  # reductions for each free row of a round, at most
+# Columns that a row remembers. Fewer are searched again more often, more take longer to go through.
+NEAREST = 8
+
+
+class Near(NamedTuple):
+    """What rows remember, which saves most searches through whole rows of the cost matrix.
+
+    Attributes:
+        column: (n × NEAREST) the columns that were nearest when last searched: least cost − price.
+        cost: (n × NEAREST) their costs.
+        beyond: (n,) cost − price of every other column is at least this, now and later, as prices only fall; −∞ for a
+            row that was not searched yet.
+    """
+
+    column: Ints
+    cost: Floats
+    beyond: Floats
 
 
 @exact
@@ -35,10 +55,12 @@ def full_matching(cost: Floats, price: Floats, known: bool) -> Ints:
         price[:] = 0.0
     elif not known:
         _reduce_columns(cost, price, mate, owner)
+    width = min(NEAREST, m)
+    near = Near(np.zeros((n, width), np.int64), np.zeros((n, width)), np.full(n, -np.inf))
     free = np.flatnonzero(mate == NONE)
     for _ in range(ROUNDS):
-        free = _reduce_rows(cost, price, mate, owner, free)
-    _augment(cost, price, mate, owner, free)
+        free = _reduce_rows(cost, price, mate, owner, free, near)
+    _augment(cost, price, mate, owner, free, near)
     return mate
 
 
@@ -94,13 +116,13 @@ def _reduce_columns(cost: Floats, price: Floats, mate: Ints, owner: Ints) -> Non
 
 
 @exact
-def _reduce_rows(cost: Floats, price: Floats, mate: Ints, owner: Ints, free: Ints) -> Ints:
+def _reduce_rows(cost: Floats, price: Floats, mate: Ints, owner: Ints, free: Ints, near: Near) -> Ints:
     """Every free row takes its nearest column and lowers its price until the second nearest is as near; the row that
     loses it is the next, for a while. Returns the rows that are free afterwards."""
     waiting, left, k, count, reductions = free.copy(), np.empty(len(free), np.int64), 0, 0, 0
     while k < len(waiting):
         i = waiting[k]
-        least, second, j, other = _two_nearest(cost[i], price)
+        least, second, j, other = _two_nearest(cost, i, price, near)
         lower = price[j] - (second - least)
         lowers = other != NONE and lower < price[j]
         if lowers:
@@ -123,72 +145,124 @@ def _reduce_rows(cost: Floats, price: Floats, mate: Ints, owner: Ints, free: Int
 
 
 @exact
-def _two_nearest(row: Floats, price: Floats) -> tuple[float, float, int, int]:
-    """The two least values of cost − price, and their columns."""
-    least, second, best, other = np.inf, np.inf, NONE, NONE
-    for j in range(len(row)):
-        value = row[j] - price[j]
-        if value < second:
-            if value < least:
-                second, other = least, best
-                least, best = value, j
-            else:
-                second, other = value, j
+def _two_nearest(cost: Floats, i: int, price: Floats, near: Near) -> tuple[float, float, int, int]:
+    """The two least values of cost − price of a row, and their columns."""
+    for _ in range(2):
+        least, second, best, other = np.inf, np.inf, NONE, NONE
+        for p in range(near.column.shape[1]):
+            j = near.column[i, p]
+            value = near.cost[i, p] - price[j]
+            if value < second:
+                if value < least:
+                    second, other = least, best
+                    least, best = value, j
+                else:
+                    second, other = value, j
+        if second <= near.beyond[i]:
+            break
+        _search(cost, i, price, near)
     return least, second, best, other
 
 
 @exact
-def _augment(cost: Floats, price: Floats, mate: Ints, owner: Ints, free: Ints) -> None:
-    """Match every free row along the shortest alternating path to a free column, and move prices along."""
+def _search(cost: Floats, i: int, price: Floats, near: Near) -> None:
+    """Renew what a row remembers."""
+    row, column, values = cost[i], near.column[i], near.cost[i]
+    values[:] = np.inf
+    last = len(column) - 1
+    for j in range(len(row)):
+        value = row[j] - price[j]
+        if value < values[last]:
+            p = last
+            while p > 0 and values[p - 1] > value:
+                values[p], column[p] = values[p - 1], column[p - 1]
+                p -= 1
+            values[p], column[p] = value, j
+    near.beyond[i] = values[last] if last + 1 < len(row) else np.inf
+    for p in range(last + 1):
+        values[p] = row[column[p]]
+
+
+class Paths(NamedTuple):
+    """Alternating paths from a free row.
+
+    Attributes:
+        distance: (m,) the length of the shortest path to a column that is known.
+        open: (m,) the same, −∞ for a column whose distance is final.
+        parent: (m,) the last row on that path.
+    """
+
+    distance: Floats
+    open: Floats
+    parent: Ints
+
+
+@exact
+def _augment(cost: Floats, price: Floats, mate: Ints, owner: Ints, free: Ints, near: Near) -> None:
+    """Match every free row along the shortest alternating path to a free column, and move prices along.
+
+    Columns are reached in the order of their distance. A row offers the columns that it remembers; the others are
+    no nearer than `beyond`, so it waits there, among the columns, for its turn to offer all of them.
+    """
     m = cost.shape[1]
-    distance, reached = np.empty(m), np.empty(m)  # infinite where a column is reached, otherwise 0
-    parent, order = np.empty(m, np.int64), np.empty(m, np.int64)
+    paths = Paths(np.empty(m), np.empty(m), np.empty(m, np.int64))
+    shift, order = np.empty(len(cost)), np.empty(m, np.int64)
     for start in free:
-        distance[:] = np.inf
-        reached[:] = 0.0
-        _relax(cost[start], price, 0.0, start, distance, parent, reached)
-        count, end, level = 0, NONE, 0.0
-        while end == NONE:
-            level = _least(distance, reached)
-            first = count
-            for j in range(m):
-                if distance[j] == level and reached[j] == 0.0:
-                    if owner[j] == NONE:
-                        end = j
-                        break
-                    order[count] = j
-                    count += 1
-            if end != NONE:
-                count = first  # prices of columns at the level of the end stay
+        paths.distance[:] = np.inf
+        paths.open[:] = np.inf
+        shift[start] = 0.0
+        waiting = [(-np.inf, m + start)]  # distances of columns, and of rows that come after them
+        count, end, level = 0, NONE, np.inf
+        while len(waiting) > 0:
+            reached, item = heappop(waiting)
+            if reached >= level:
                 break
-            for k in range(first, count):
-                reached[order[k]] = np.inf
-            for k in range(first, count):
-                j = order[k]
-                i = owner[j]
-                _relax(cost[i], price, cost[i, j] - price[j] - level, i, distance, parent, reached)
+            if item >= m:
+                i = item - m
+            elif reached != paths.open[item]:
+                continue  # a shorter path was found
+            else:
+                paths.open[item] = -np.inf
+                order[count] = item
+                count += 1
+                i = owner[item]
+                shift[i] = cost[i, item] - price[item] - reached
+            if item < m and near.beyond[i] > -np.inf:
+                for p in range(near.column.shape[1]):
+                    j = near.column[i, p]
+                    end, level = _offer(i, j, near.cost[i, p] - price[j] - shift[i], owner, paths, waiting, end, level)
+                if near.beyond[i] - shift[i] < level:
+                    heappush(waiting, (near.beyond[i] - shift[i], m + i))
+            else:
+                _search(cost, i, price, near)
+                for j in range(m):
+                    value = cost[i, j] - price[j] - shift[i]
+                    if value < level and value < paths.open[j]:
+                        end, level = _offer(i, j, value, owner, paths, waiting, end, level)
         for k in range(count):
-            price[order[k]] += distance[order[k]] - level
+            price[order[k]] += paths.distance[order[k]] - level
         while end != NONE:
-            i = parent[end]
+            i = paths.parent[end]
             owner[end] = i
             end, mate[i] = mate[i], end
 
 
-@bounds
-def _relax(row: Floats, price: Floats, shift: float, i: int, distance: Floats, parent: Ints, reached: Floats) -> None:
-    """Shorten the distances of columns that are nearer by row i; those that are reached keep theirs."""
-    for j in range(len(row)):
-        value = row[j] - price[j] - shift + reached[j]
-        nearer = value < distance[j]
-        distance[j] = value if nearer else distance[j]
-        parent[j] = i if nearer else parent[j]
-
-
-@bounds
-def _least(distance: Floats, reached: Floats) -> float:
-    """The least distance of a column that is not reached."""
-    least = np.inf
-    for j in range(len(distance)):
-        least = min(least, distance[j] + reached[j])
-    return least
+@exact
+def _offer(
+    i: int,
+    j: int,
+    value: float,
+    owner: Ints,
+    paths: Paths,
+    waiting: list[tuple[float, int]],
+    end: int,
+    level: float,
+) -> tuple[int, float]:
+    """Go to column j by row i if that is nearer; the nearest free column, and its distance."""
+    if value < level and value < paths.open[j]:
+        paths.distance[j] = paths.open[j] = value
+        paths.parent[j] = i
+        if owner[j] == NONE:
+            return j, value
+        heappush(waiting, (value, j))
+    return end, level

@@ -116,7 +116,12 @@ def partial_assignments(cost: Floats, sizes: Sequence[int]) -> list[Matching]:
 
 def _small(cost: Floats) -> Floats:
     """The cost, on another scale where sums of it might be infinite."""
-    return cost * 2.0**-64 if cost.size and max(cost.max(), -cost.min()) > HUGE else cost
+    return cost * 2.0**-64 if _largest(cost) > HUGE else cost
+
+
+def _largest(cost: Floats) -> float:
+    """The largest absolute value; NaN where there is one."""
+    return float(max(cost.max(), -cost.min())) if cost.size else 0.0
 
 
 def _readable(cost: Floats) -> Floats:
@@ -131,7 +136,7 @@ def _check(cost: Floats, sizes: Sequence[int]) -> None:
     for k in sizes:
         if not 0 <= k <= most:
             raise OptionError(f"cannot match {k} pairs in a cost of shape {cost.shape}: k must be 0 … {most}")
-    if not np.isfinite(cost).all():
+    if not np.isfinite(_largest(cost)):
         raise DataError(f"the cost of shape {cost.shape} holds NaN or infinite entries: every pair needs a finite cost")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.arrays import MASS_TOLERANCE, Floats, Ints
+from ..core.arrays import MASS_TOLERANCE, Bools, Floats, Ints
 from ..kernels.coupling import Coupling
 from .assignment import Matching, Prices, assignment, block_assignments, partial_assignments
 from .transport import coupling, partial_coupling
@@ -17,19 +17,30 @@ def fused_count(n: int, alpha: float) -> int:
     return n - round(alpha * n)
 
 
+MassPair = tuple[Floats, Floats]  # (n,) and (m,) positive masses of the channels of both sides, each of sum one
+
+
 def couple(
-    cost: Floats, alpha: float, *, split: bool = False, rest: bool = True, prices: Prices | None = None
+    cost: Floats,
+    alpha: float,
+    *,
+    masses: MassPair | None = None,
+    split: bool = False,
+    rest: bool = True,
+    prices: Prices | None = None,
 ) -> Coupling:
     """The cheapest coupling that leaves the fraction `alpha` isolated.
 
-    Equally many channels on both sides: n − round(alpha·n) pairs are fused. Otherwise every channel carries an equal
-    part of its side's mass, and a channel may be fused with several. Partial transport then leaves most channels
-    fused in part; by default the channels with most coupled mass are fused wholly and the others isolated wholly, so
-    that n and m channels become m + round(alpha·n). With `split` they stay as they are, for `merge` to split.
+    Equally many channels of equal masses on both sides: n − round(alpha·n) pairs are fused. Otherwise every channel
+    carries its part of its side's mass, by default an equal one, and may be fused with several. Partial transport then
+    leaves some channels fused in part; by default those of which most is coupled are fused wholly and the others
+    isolated wholly, so that n and m channels become m + round(alpha·n). With `split` they stay as they are, for
+    `merge` to split.
 
     Args:
         cost: (n × m) cost of fusing two channels.
         alpha: isolated fraction, 0 … 1.
+        masses: masses of the channels of both sides; None for equal ones.
         split: keep channels that are fused in part.
         rest: pair the isolated channels as cheaply as possible too. Where only the fused pairs are needed, False saves
             this second solve: with equal widths, isolated channels are then paired in index order.
@@ -37,20 +48,23 @@ def couple(
             of a similar cost may begin with.
     """
     n, m = cost.shape
-    if n == m and fused_count(n, alpha) == n:
+    if masses is None and n == m and fused_count(n, alpha) == n:
         return _paired(cost, assignment(cost, prices), rest)
-    return couplings(cost, [alpha], split=split, rest=rest)[0]
+    return couplings(cost, [alpha], masses=masses, split=split, rest=rest)[0]
 
 
-def couplings(cost: Floats, alphas: Sequence[float], *, split: bool = False, rest: bool = True) -> list[Coupling]:
+def couplings(
+    cost: Floats, alphas: Sequence[float], *, masses: MassPair | None = None, split: bool = False, rest: bool = True
+) -> list[Coupling]:
     """What `couple` gives for each of several isolated fractions of one cost matrix.
 
-    With equal widths, the fused pairs of all fractions come from one run of `partial_assignments`; with unequal widths
+    With equal widths and masses, the fused pairs of all fractions come from one run of `partial_assignments`; otherwise
     every fraction is solved by itself.
 
     Args:
         cost: (n × m) cost of fusing two channels.
         alphas: isolated fractions, each 0 … 1, in any order.
+        masses: as for `couple`.
         split: as for `couple`.
         rest: as for `couple`.
 
@@ -59,8 +73,9 @@ def couplings(cost: Floats, alphas: Sequence[float], *, split: bool = False, res
     """
     n, m = cost.shape
     cost = np.asarray(cost, np.float64)
-    if n != m:
-        return [_transported(cost, alpha, split) for alpha in alphas]
+    if n != m or masses is not None:
+        a, b = (np.full(n, 1 / n), np.full(m, 1 / m)) if masses is None else masses
+        return [_transported(cost, a, b, alpha, split) for alpha in alphas]
     counts = [fused_count(n, alpha) for alpha in alphas]
     sizes = sorted(set(counts))
     found = {k: _paired(cost, fused, rest) for k, fused in zip(sizes, partial_assignments(cost, sizes), strict=True)}
@@ -112,23 +127,22 @@ def _expanded(coupling: Coupling, ours: Ints, theirs: Ints, inner: Ints) -> Coup
     )
 
 
-def _transported(cost: Floats, alpha: float, split: bool) -> Coupling:
-    """The coupling of unequally many channels."""
+def _transported(cost: Floats, a: Floats, b: Floats, alpha: float, split: bool) -> Coupling:
+    """The coupling of unequally many channels, or of unequal masses."""
     n, m = cost.shape
-    a, b = np.full(n, 1 / n), np.full(m, 1 / m)
     fused = partial_coupling(cost, a, b, 1 - alpha)
     if split:
         left_a, left_b = np.maximum(a - fused.sum(1), 0), np.maximum(b - fused.sum(0), 0)
         return _joined(fused, _rest(cost, left_a, left_b), a, b)
-    rows = _heaviest(fused, cost, fused_count(n, alpha))
-    cols = _heaviest(fused.T, cost.T, fused_count(m, alpha))
+    rows = _most_coupled(fused, a, cost, fused_count(n, alpha))
+    cols = _most_coupled(fused.T, b, cost.T, fused_count(m, alpha))
     if not (rows.any() and cols.any()):
         rows[:], cols[:] = False, False
-    col_mass = rows.mean() / max(cols.sum(), 1)
-    whole = _rest(cost, np.where(rows, a, 0), np.where(cols, col_mass, 0))
+    taken = b * (a[rows].sum() / b[cols].sum()) if cols.any() else b
+    whole = _rest(cost, np.where(rows, a, 0), np.where(cols, taken, 0))
     free = ~cols if not cols.all() else cols
-    rest = _rest(cost, np.where(rows, 0, a), np.where(free, 1.0, 0))
-    return _joined(whole, rest, a, np.where(cols, col_mass, b))
+    rest = _rest(cost, np.where(rows, 0, a), np.where(free, b, 0))
+    return _joined(whole, rest, a, np.where(cols, taken, b))
 
 
 def _paired(cost: Floats, matching: Matching, rest: bool) -> Coupling:
@@ -149,12 +163,12 @@ def _others(index: Ints, n: int) -> Ints:
     return np.flatnonzero(mask)
 
 
-def _heaviest(fused: Floats, cost: Floats, k: int) -> np.ndarray:
-    """(n,) the k rows with most coupled mass; among equals those that are coupled more cheaply."""
-    mass = fused.sum(1)
-    price = (fused * cost).sum(1) / np.maximum(mass, MASS_TOLERANCE)
-    chosen = np.zeros(len(mass), bool)
-    chosen[np.lexsort((price, -np.round(mass * len(mass), 9)))[:k]] = True
+def _most_coupled(fused: Floats, masses: Floats, cost: Floats, k: int) -> Bools:
+    """(n,) the k rows of whose mass the largest fraction is coupled; among equals those coupled more cheaply."""
+    coupled = fused.sum(1)
+    price = (fused * cost).sum(1) / np.maximum(coupled, MASS_TOLERANCE)
+    chosen = np.zeros(len(masses), bool)
+    chosen[np.lexsort((price, -np.round(coupled / masses, 9)))[:k]] = True
     return chosen
 
 

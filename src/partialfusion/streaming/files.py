@@ -11,17 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.modules import canonical_names, named_tensors
+from ..core.modules import canonical_names, named_tensors, not_finite
 from ..core.text import shorten
 from ..errors import CheckpointError, OptionError
 from ..io.digest import Digest
-from ..io.files import DTYPES, StrPath, existing, reading
-from ..io.pretrained import FITTING, INDEX, POINTER, check_weights, folder_of, read_json
+from ..io.files import DTYPES, StrPath, reading
+from ..io.hf import FITTING, folder_of, weight_files
 from .skeleton import Skeleton
 
 log = logging.getLogger(__name__)
 
-SINGLE = "model.safetensors"
 TYPES = {text: dtype for dtype, text in DTYPES.items()}
 
 Place = tuple[str, str]  # a file, and the name of a tensor in it
@@ -101,7 +100,7 @@ class TensorFiles:
         seen = Digest()
         for name in sorted(names):
             tensor = self.read(name)
-            bad = _not_finite(tensor) if tensor.is_floating_point() else 0
+            bad = not_finite(tensor) if tensor.is_floating_point() else 0
             if bad:
                 raise OptionError(
                     f"{self.folder}: {name} {tuple(tensor.shape)} holds {bad} NaN or infinite values; load a sound "
@@ -111,32 +110,10 @@ class TensorFiles:
         return seen.hex()
 
 
-def _not_finite(tensor: Tensor) -> int:
-    """How many numbers are not finite. Where the sum is, all of them are, and a sum is three times as fast."""
-    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
-    return 0 if bool(torch.isfinite(total)) else int((~torch.isfinite(tensor)).sum())
-
-
 def _stored(folder: Path) -> Iterator[tuple[str, tuple[tuple[int, ...], str, Path]]]:
     """Name → shape, type and file of every tensor in a directory."""
-    check_weights(folder)
-    if (folder / INDEX).is_file():
-        listed = read_json(folder / INDEX).get("weight_map")
-        if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
-            raise CheckpointError(f"{folder / INDEX} lists no files under weight_map; save or copy it again")
-        if POINTER in listed.values():
-            raise CheckpointError(
-                f"{folder} holds a fused model that its config does not describe, which cannot be streamed: load it "
-                "with pf.from_pretrained, and fuse the models with pf.fuse"
-            )
-        files = sorted(set(listed.values()))
-    else:
-        listed, files = {}, [SINGLE]
-    for name in files:
-        path = folder / Path(name).name
-        if listed and not path.is_file():
-            raise CheckpointError(f"{folder}: the shard {name} that {INDEX} lists is missing; copy it there again")
-        with reading(existing(path)) as opened:
+    for path in weight_files(folder):
+        with reading(path) as opened:
             for key in opened.keys():  # noqa: SIM118
                 entry = opened.get_slice(key)
                 yield key, (tuple(entry.get_shape()), entry.get_dtype(), path)

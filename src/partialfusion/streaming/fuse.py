@@ -28,17 +28,14 @@ from ..fusing.result import Fusion, Summary
 from ..fusing.validation import check_mix, check_models
 from ..io.files import StrPath
 from ..io.header import Source
+from ..io.hf import CONFIG, INDEX, folder_of, read_json, write_json
 from ..io.pretrained import (
-    CONFIG,
-    INDEX,
+    GENERATION,
     README,
     RECORD,
     WEIGHTS,
     build_directory,
     check_directory,
-    folder_of,
-    read_json,
-    write_json,
     write_pointer,
     write_record,
 )
@@ -51,7 +48,6 @@ from .write import Content, shard_names, write_header, write_shard
 
 log = logging.getLogger(__name__)
 
-GENERATION = "generation_config.json"
 # What a tokenizer or a processor has beside a model, by the beginnings of the names.
 COMPANIONS = (
     *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "sentencepiece", "chat_template"),
@@ -130,7 +126,8 @@ def fuse_files(
         shard_size: the largest size of a file in bytes, unless a single tensor is larger.
         cluster: the address of a Dask scheduler, such as "tcp://host:8786", whose workers match spaces and write
             shards. They need the same version of this library and see the same folders.
-        check: verify that the widened model traces to the same spaces.
+        check: verify that the widened model traces to the same spaces. The check on numbers that `fuse` makes needs a
+            model in memory and is left out; a warning and the summary say so.
         allow_shortfall: accept a result that falls short of what was asked for, as for `fuse`.
         seed: random seed of the check.
         progress: True or False, or a function of a label and the fraction done, as for `fuse`.
@@ -213,7 +210,7 @@ class _Job:
         digests = self._surveyed(models, files)
         sources = [Source(type(m).__name__, sha256) for m, sha256 in zip(models, digests, strict=True)]
         self.held.begin(self._key(digests, inputs))
-        fusion, streamed = self._fused(models, files, inputs)
+        fusion, streamed = self._fused(models, files, sources, inputs)
         content = Content.of(fusion, streamed, self.dtype)
         described = OWN not in vars(fusion.model)
         if not self.held.header.is_file():
@@ -248,13 +245,15 @@ class _Job:
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
     def _fused(
-        self, models: Sequence[Any], files: Sequence[TensorFiles], inputs: Inputs
+        self, models: Sequence[Any], files: Sequence[TensorFiles], known: Sequence[Source], inputs: Inputs
     ) -> tuple[Fusion, list[StreamedModel]]:
         """The result on the meta device, by the plan of an earlier run if there is one."""
         self.report("tracing", 0.1)
         resizes = self.recipe.alpha != 0
         seed, part = self.recipe.seed, _Part(self.report, 0.1, 0.2)
         blueprint = traced(models[-1], inputs, check=self.check, seed=seed, untie=resizes, progress=part)
+        if self.check:
+            log.warning("the check on numbers is left out, since it needs a whole model in memory")
         if blueprint.norms:
             raise OptionError(
                 f"{type(models[-1]).__name__} has batch norms, whose statistics cannot be streamed: load the models "
@@ -263,7 +262,7 @@ class _Job:
         part = _Part(self.report, 0.2, 0.6)
         made = StreamedPipeline(models, inputs, blueprint, None, part, self.check, self.allow_shortfall)
         pipeline = made.reading(files, self.tasks)
-        plan = self.held.plan(sum(f.size for f in files))
+        plan = self.held.plan(sum(f.size for f in files), known, pipeline.sources.blueprints)
         if plan is not None:
             log.info("the plan of an earlier run is used: %s", self.held.header)
             fusion = pipeline.planned(plan, self.recipe)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from torch import Tensor, nn
 
 from ..core.inputs import Inputs, run
-from ..core.modules import named_tensors, sharing_tensors
+from ..core.modules import first_line, named_tensors, sharing_tensors
 from .verify import close
+
+log = logging.getLogger(__name__)
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # axes of a weight → its layout
 
@@ -33,10 +37,12 @@ def in_channels_last(model: nn.Module, inputs: Inputs) -> nn.Module:
     laid_out = {w: w.detach().clone(memory_format=FORMATS[w.dim()]) for w in weights}
     copied = sharing_tensors(model, {w: nn.Parameter(t, requires_grad=w.requires_grad) for w, t in laid_out.items()})
     try:
-        same = close(run(copied, inputs), run(model, inputs))
-    except Exception:  # whatever the code of a model raises for activations in another layout
-        return model
-    return copied if same else model
+        why = "" if close(run(copied, inputs), run(model, inputs)) else "it computes something else"
+    except Exception as error:  # whatever the code of a model raises for activations in another layout
+        why = first_line(error)
+    if why:
+        log.info("%s keeps the usual memory layout: with channels side by side, %s", type(model).__name__, why)
+    return model if why else copied
 
 
 def in_usual_layout(model: nn.Module) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,7 @@ REORDERINGS = 2
 SHARES = 0.4, 0.6  # of the time of tracing that has passed before channels are reordered, and before spaces are widened
 LARGE = 2**25  # numbers of a model that is checked in single precision first
 PERIOD = 1_000_003  # random numbers of one tensor, at most; a prime
+WITHOUT_NUMBERS = "widened model traces the same (meta device: no numbers)"  # what is checked of models without any
 
 
 def verify(
@@ -100,7 +103,7 @@ def _verified(
     progress("widening spaces", SHARES[1])
     blueprint = check_widths(subject, blueprint, inputs, same, rng)
     done = "channels reordered and widened, outputs unchanged"
-    how = "widened model traces the same (meta device: no numbers)" if on_meta else done
+    how = WITHOUT_NUMBERS if on_meta else done
     return replace(blueprint, checked=how), differed[0]
 
 
@@ -112,8 +115,9 @@ def _rounding_noise(model: nn.Module, reference: Reference) -> float:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in twin.parameters():
-            drawn = _drawn(torch.rand, parameter, generator)
-            parameter.mul_((1 + torch.finfo(torch.float32).eps * (drawn - 0.5)).to(parameter.dtype))
+            for where, drawn in _drawn(torch.rand, parameter, generator):
+                factor = drawn.sub_(0.5).mul_(torch.finfo(torch.float32).eps).add_(1)
+                parameter[where].mul_(factor.to(parameter.dtype))
     return max((deviation(a, b) for a, b in zip(run(twin, inputs), expected, strict=True)), default=0.0)
 
 
@@ -203,25 +207,34 @@ def disturbed(model: nn.Module, constants: frozenset[str], seed: int) -> nn.Modu
                 continue
             source = tensors[name].detach()
             source = source if source.numel() > PERIOD and source.dtype == torch.float32 else source.double()
-            scale = source.square().mean().sqrt() if source.numel() else torch.tensor(0.0)
-            value = source + _drawn(torch.randn, source, generator).mul_(NOISE * (float(scale) or 1.0))
+            scale = float(source.norm()) / math.sqrt(max(1, source.numel()))
             positive = isinstance(tensors[name], nn.Parameter) is False and bool((source >= 0).all())
-            target.copy_(value.abs() if positive else value)
+            for where, drawn in _drawn(torch.randn, source, generator):
+                value = drawn.mul_(NOISE * (scale or 1.0)).add_(source[where])
+                target[where] = value.abs() if positive else value
     return twin
 
 
-def _drawn(draw: Callable[..., Tensor], like: Tensor, generator: torch.Generator) -> Tensor:
-    """Random numbers of the shape of a tensor and on its device, in at least single precision.
+def _drawn(
+    draw: Callable[..., Tensor], like: Tensor, generator: torch.Generator
+) -> Iterator[tuple[EllipsisType | slice, Tensor]]:
+    """Random numbers for every part of a tensor, on its device and in at least single precision: where, and which.
 
-    Those of a large tensor repeat after a prime number of entries: rows and columns differ all the same.
+    A large tensor comes in parts, and its numbers repeat after a prime number of entries: rows and columns differ all
+    the same.
     """
     precision = torch.promote_types(like.dtype, torch.float32)
     if like.numel() <= PERIOD:
-        found = draw(like.shape, generator=generator, dtype=torch.float64, device="cpu")
-        return found.to(like.device, precision)
-    found = draw((PERIOD,), generator=generator, dtype=precision, device="cpu").to(like.device)
-    times = -(-like.numel() // PERIOD)
-    return found.repeat(times)[: like.numel()].view(like.shape)
+        yield ..., draw(like.shape, generator=generator, dtype=torch.float64, device="cpu").to(like.device, precision)
+        return
+    cycle = draw((PERIOD,), generator=generator, dtype=precision, device="cpu").to(like.device)
+    row = like[0].numel()
+    rows = max(1, PERIOD // row)
+    for first in range(0, len(like), rows):
+        part = like[first : first + rows]
+        start = first * row % PERIOD
+        times = -(-(start + part.numel()) // PERIOD)
+        yield slice(first, first + rows), cycle.repeat(times)[start : start + part.numel()].view(part.shape)
 
 
 def reordered(blueprint: Blueprint, spaces: Sequence[str], rng: np.random.Generator) -> Plan:

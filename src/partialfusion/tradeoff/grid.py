@@ -179,5 +179,5 @@ def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], known
     if alpha is not None and budget is not None:
         raise OptionError(f"methods[{name!r}]: alpha and budget exclude each other")
     sizes = (None,) if alpha is not None or budget is not None else alphas if recipe.partial else (0.0,)
-    label = f"auto ({recipe.method})" if name == "auto" else name
+    label = f"auto ({recipe.method})" if name == "auto" and recipe.otherwise is None else name
     return MethodConfig(label, recipe, budget, asked["norm"] == "auto", sizes)

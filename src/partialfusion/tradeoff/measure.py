@@ -164,7 +164,7 @@ def _names(names: Sequence[str] | None, models: int) -> tuple[str, ...]:
     if names is None:
         letters = string.ascii_uppercase if models <= 26 else [str(k + 1) for k in range(models)]
         return tuple(f"model {letters[k]}" for k in range(models))
-    found = tuple(map(str, names)) if not isinstance(names, str) else ()
+    found = tuple(map(str, names)) if isinstance(names, Sequence) and not isinstance(names, str) else ()
     if len(found) != models or len(set(found)) != models:
         raise OptionError(f"names={names!r} must be {models} different names, one for each model")
     return found

@@ -14,7 +14,7 @@ from typing import Any
 from ..core.literals import Size
 from ..core.text import mix_text, table
 from ..errors import OptionError
-from ..io.files import StrPath, replacing
+from ..io.files import StrPath, check_target, replacing
 from .cost import FORMS
 from .point import COLUMN, Point, SpacePoint, pareto, slower_than_ensemble
 
@@ -220,7 +220,7 @@ def _space(space: SpacePoint) -> dict[str, Any]:
 
 
 def _written(path: StrPath, text: str) -> Path:
-    path = Path(path)
+    path = check_target(path)
     with replacing(path) as file:
         file.write(text.encode())
     return path

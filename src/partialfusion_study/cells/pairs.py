@@ -13,12 +13,12 @@ import partialfusion as pf
 from partialfusion.core.literals import Alpha
 
 from ..data import normalised
-from ..methods import MethodConfig, norm_rule
+from ..methods import MethodConfig
 from ..recipes import Pair, Recipe
 from ..samples import evaluation_images, sample
-from ..trained import blueprint, example, trained
+from ..trained import blueprint, trained
 from ..training import accuracy, logits, percent
-from .single import uninterrupted
+from .fusing import fused
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Spend(Merge):
     def run(self) -> dict[str, Any]:
         like = merged(self.pair, self.config, self.alpha, self.share, fixed=self.fixed, seed=self.seed)
         mix = 1.0 - self.share, self.share
-        result = fused(self.pair, self.config, self.seed, budget=pf.Budget(params=like.count.effective_ratio), mix=mix)
+        result = sized(self.pair, self.config, self.seed, budget=pf.Budget(params=like.count.effective_ratio), mix=mix)
         assert isinstance(result.recipe.alpha, dict)
         return {
             "accuracy": accuracy(result.model, evaluation_images(self.pair.data, self.tested)),
@@ -154,7 +154,7 @@ class Mixed:
     def run(self) -> dict[str, Any]:
         chosen = sample(self.pair.data, self.seed, self.labelled)
         batches = zip(normalised(chosen.images).split(250), chosen.labels.split(250), strict=True)
-        result = fused(self.pair, self.config, self.seed, alpha=self.alpha, mix="auto", evaluate=batches)
+        result = sized(self.pair, self.config, self.seed, alpha=self.alpha, mix="auto", evaluate=batches)
         mixing = result.mixing
         assert mixing is not None
         return {
@@ -209,21 +209,9 @@ def merged(
 ) -> pf.Fusion:
     """A pair fused at one alpha, except the fixed spaces, which stay isolated; `share` is that of model B."""
     sizes: Alpha | None = {**dict.fromkeys(fixed, 1.0), "*": alpha} if fixed else alpha
-    return fused(pair, config, seed, alpha=sizes, mix=(1.0 - share, share))
+    return sized(pair, config, seed, alpha=sizes, mix=(1.0 - share, share))
 
 
-def fused(pair: Pair, config: MethodConfig, seed: int, **options: Any) -> pf.Fusion:
-    """A pair fused by a configured method; the size and the mix are among the options, which go to `pf.fuse`."""
-    result = pf.fuse(
-        [trained(pair.a), trained(pair.b)],
-        example(pair.b),
-        round_to=1,
-        align=config.alignment,
-        blueprint=blueprint(pair.b),
-        seed=seed,
-        zeros="kept",
-        norm=norm_rule(config, blueprint(pair.b)),
-        **config.options(pair.data, seed),
-        **options,
-    )
-    return uninterrupted(result, config)
+def sized(pair: Pair, config: MethodConfig, seed: int, **options: Any) -> pf.Fusion:
+    """A pair fused with the configured images; the size and the mix are among the options, which go to `pf.fuse`."""
+    return fused(pair, config, config.data(pair.data, seed), seed, **options)

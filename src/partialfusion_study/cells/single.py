@@ -9,11 +9,12 @@ from typing import Any
 import partialfusion as pf
 from partialfusion.core.literals import Keep
 
-from ..methods import MethodConfig, norm_rule
+from ..methods import MethodConfig
 from ..recipes import Recipe
 from ..samples import evaluation_images
-from ..trained import blueprint, example, trained
+from ..trained import trained
 from ..training import accuracy
+from .fusing import pruned
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,8 @@ class Compress:
 
     def pruned(self, keep: Keep) -> pf.Fusion:
         """The network with a fraction of all channels, or with one for each space."""
-        result = pf.prune(
-            trained(self.model),
-            example(self.model),
-            keep=keep,
-            round_to=1,
-            blueprint=blueprint(self.model),
-            seed=self.seed,
-            norm=norm_rule(self.config, blueprint(self.model)),
-            **self.config.options(self.model.subset.data, self.seed),
-        )
-        uninterrupted(result, self.config)
-        return result
+        data = self.config.data(self.model.subset.data, self.seed)
+        return pruned(self.model, self.config, data, self.seed, keep=keep)
 
 
 @dataclass(frozen=True)
@@ -104,10 +95,3 @@ class Clusters(Compress):
         started = time.process_time()
         found = super().run()
         return found | {"processor_seconds": round(time.process_time() - started, 3)}
-
-
-def uninterrupted(result: pf.Fusion, config: MethodConfig) -> pf.Fusion:
-    """The result, unless Ctrl-C ended its search early: then there is nothing to store."""
-    if config.method == "cluster" and not result.plan.converged:
-        raise KeyboardInterrupt
-    return result

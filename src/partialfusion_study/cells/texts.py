@@ -13,11 +13,11 @@ import partialfusion as pf
 
 from ..arithmetic import added, task_arithmetic, ties
 from ..data.text import DOMAINS, load_text
-from ..methods import MethodConfig, norm_rule
+from ..methods import MethodConfig
 from ..text_recipes import TextPair, TextRecipe
 from ..text_training import bits_per_byte, held_out, passages
-from ..trained import blueprint, example, trained
-from .single import uninterrupted
+from ..trained import trained
+from .fusing import fused
 
 Rule = Literal["task arithmetic", "ties"]
 
@@ -92,21 +92,9 @@ class TextMerge:
         }
 
     def fused(self) -> pf.Fusion:
-        config, made = self.config, blueprint(self.pair.b)
-        data = unlabelled(self.pair.a.context, config.images, self.seed) if config.images else None
-        result = pf.fuse(
-            [trained(self.pair.a), trained(self.pair.b)],
-            example(self.pair.b),
-            alpha=self.alpha,
-            round_to=1,
-            align=config.alignment,
-            blueprint=made,
-            seed=self.seed,
-            zeros="kept",
-            norm=norm_rule(config, made),
-            **config.options_with(data),
-        )
-        return uninterrupted(result, config)
+        images = self.config.images
+        data = unlabelled(self.pair.a.context, images, self.seed) if images else None
+        return fused(self.pair, self.config, data, self.seed, alpha=self.alpha)
 
 
 @dataclass(frozen=True)

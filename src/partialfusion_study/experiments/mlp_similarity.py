@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..recipes import Pair
-from .settings import Scale, mnist_pairs
-from .similarities import full, histograms, summary
+from functools import partial
+
+from .settings import mnist_pairs
+from .similarities import Distances, full, histograms, summary
 
 ALL = (
     (33.8, 34.4, 32.3, 32.3, 58.7, 60.6, 59.4, 59.4),
@@ -16,22 +17,14 @@ NEAR = (
     (24.1, 23.6, 24.6, 23.0, 51.6, 54.1, 53.1, 52.4),
     (22.7, 24.3, 23.7, 25.2, 56.6, 59.6, 58.2, 57.9),
 )
+MLPS = Distances("MNIST", partial(mnist_pairs, False), "post")
 
-
-def pairs(scale: Scale) -> list[Pair]:
-    return mnist_pairs(False, scale)
-
-
-FULL = full("mlp_full", "Similarity of channels: MLPs on MNIST", ("Table 8",), "MNIST", pairs, "post", (ALL, NEAR))
+FULL = full("mlp_full", "Similarity of channels: MLPs on MNIST", ("Table 8",), MLPS, (ALL, NEAR))
 SUMMARY = summary(
     "mlp_summary",
     "Nearest channels within and across networks: MLPs on MNIST",
     ("Table 10",),
-    "MNIST",
-    pairs,
-    "post",
+    MLPS,
     tuple(row[:3] for row in ALL),
 )
-HISTOGRAMS = histograms(
-    "mlp_histograms", "Distances between channels: MLPs on MNIST", ("Figure 16",), "MNIST", pairs, "post"
-)
+HISTOGRAMS = histograms("mlp_histograms", "Distances between channels: MLPs on MNIST", ("Figure 16",), MLPS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..cell import Cell
 from ..cells.finetune import Start
@@ -31,6 +31,7 @@ NAMES: dict[Start, str] = {
     "fusion": "partial fusion",
 }
 CHANCE = 10.0
+WIDER: tuple[Start, ...] = ("random", "net2net", "fresh")  # single networks of the fusion's widths
 NOT_RUN = "not run"
 
 
@@ -43,32 +44,44 @@ class Block:
     tuning: Tuning
     paper: Mapping[str, tuple[float, ...]]
     alone: str
-    fresh: bool
+    unrun: tuple[float, ...] = ()  # sizes at which no network starts anew
 
-    @property
-    def starts(self) -> tuple[Start, ...]:
-        return ("random", "net2net", "fresh") if self.fresh else ("random", "net2net")
+    def starts(self, alpha: float) -> list[Start]:
+        """The single networks of a size."""
+        return [start for start in WIDER if start != "fresh" or alpha not in self.unrun]
 
     def table(self, results: Results) -> Table:
         def rows(results: Results) -> list[Row]:
-            found: list[Row] = []
-            for start in NAMES:
-                if start in (*self.starts, "fusion"):
-                    paper = self.paper["random" if start == "fresh" else start]
-                    found.append(self.tuning.row(results, NAMES[start], start, "after", paper=paper))
-                else:
-                    found.append((NAMES[start], *(NOT_RUN for _ in self.tuning.alphas)))
-            return found
+            published = {start: self.paper["random" if start == "fresh" else start] for start in NAMES}
+            return [self.row(results, start, published[start]) for start in NAMES]
 
         note = f"{self.tuning.note(results, f'model A {self.alone}')} At α = 0 nothing is widened."
         return self.tuning.table(results, self.name, f"{self.title}: accuracy (%) after fine-tuning", rows, note)
+
+    def row(self, results: Results, start: Start, paper: tuple[float, ...]) -> Row:
+        """Accuracies after fine-tuning."""
+        left = self.unrun if start == "fresh" else ()
+        tuning = replace(self.tuning, alphas=tuple(a for a in self.tuning.alphas if a not in left))
+        label, *values = tuning.row(results, NAMES[start], start, "after", paper=paper)
+        found = dict(zip(tuning.alphas, values, strict=True))
+        return (label, *(found.get(a, NOT_RUN) for a in self.tuning.alphas))
+
+    def cells(self) -> list[Cell]:
+        tuning = self.tuning
+        wider = [
+            tuning.cell(k, start, alpha)
+            for k in range(len(tuning.pairs))
+            for alpha in tuning.alphas
+            for start in self.starts(alpha)
+        ]
+        return [*tuning.cells("fusion"), *tuning.parents(), *wider]
 
     def ahead(self, results: Results) -> dict[float, bool]:
         """Alpha → whether the fusion is better than every baseline after fine-tuning."""
         return {
             alpha: all(
                 self.tuning.mean(results, "fusion", alpha, "after") > self.tuning.mean(results, start, alpha, "after")
-                for start in self.starts
+                for start in self.starts(alpha)
             )
             for alpha in self.tuning.alphas
         }
@@ -78,7 +91,7 @@ class Block:
         ahead = self.ahead(results)
         gaps = {
             a: self.tuning.mean(results, "fusion", a, "after")
-            - max(self.tuning.mean(results, start, a, "after") for start in self.starts)
+            - max(self.tuning.mean(results, start, a, "after") for start in self.starts(a))
             for a in wide
         }
         kept = [self.tuning.mean(results, "net2net", a, "after") for a in self.tuning.alphas]
@@ -97,24 +110,22 @@ class Block:
 
 
 def blocks(scale: Scale) -> tuple[Block, Block]:
-    """MLPs and ResNet-18; at the usual scale ResNet-18 is not trained from new weights."""
+    """MLPs and ResNet-18; at the usual scale the largest ResNet-18 is not trained from new weights."""
     return (
-        Block("mlp", "MLP on split MNIST", mlps(scale), MLP, "94.4 after fine-tuning", True),
+        Block("mlp", "MLP on split MNIST", mlps(scale), MLP, "94.4 after fine-tuning"),
         Block(
             "resnet",
             "ResNet-18 on split CIFAR-10",
             resnets(scale),
             RESNET,
             "86.8 after fine-tuning",
-            scale != "usual",
+            (0.8,) if scale == "usual" else (),
         ),
     )
 
 
 def cells(scale: Scale) -> list[Cell]:
-    both = blocks(scale)
-    fusions = [cell for block in both for cell in (*block.tuning.cells("fusion"), *block.tuning.parents())]
-    return fusions + [cell for block in both for start in block.starts for cell in block.tuning.cells(start)]
+    return [cell for block in blocks(scale) for cell in block.cells()]
 
 
 def report(scale: Scale, results: Results) -> Report:
@@ -166,10 +177,7 @@ def _lost(block: Block, results: Results) -> list[Verdict]:
         claim = (
             f"{block.title}: random widening ({NAMES[start]}) is at chance before fine-tuning, and recovers only 48 %."
         )
-        if start not in block.starts:
-            found.append(Verdict.untested(claim, "this baseline was not run at this scale"))
-            continue
-        wide = [a for a in block.tuning.alphas if a > 0]
+        wide = [a for a in block.tuning.alphas if a > 0 and start in block.starts(a)]
         before, after = ([block.tuning.mean(results, start, a, what) for a in wide] for what in ("before", "after"))
         single = block.tuning.mean(results, "net2net", 0.0, "after")
         listed = ", ".join(f"{b:.2f} and {e:.2f} % (α = {a:g})" for a, b, e in zip(wide, before, after, strict=True))

@@ -93,6 +93,14 @@ def vgg_pairs(scale: Scale) -> list[Pair]:
     ]
 
 
+def vgg_ring(scale: Scale) -> list[Pair]:
+    """Three VGG-11 on CIFAR-10, each with the next; those of the first pair are those of `vgg_pairs`."""
+    if scale != "usual":
+        return vgg_pairs(scale)
+    a, b, c = (short_recipe("vgg11", start=k, order=k, epochs=16, rate=0.1) for k in range(3))
+    return [Pair(a, b), Pair(b, c), Pair(c, a)]
+
+
 def resnet_pairs(scale: Scale, *, hard: bool = False) -> list[Pair]:
     """ResNet-18 on CIFAR-10, both on the same images; `hard` has less weight decay and larger batches."""
     batch, decay = (256, 1e-4) if hard else (128, 5e-4)

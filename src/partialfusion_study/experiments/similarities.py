@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -23,8 +24,40 @@ NEAR = 0.8  # the fraction of channels that count as least isolated
 Rows = Sequence[Sequence[float]]
 
 
-def cell(pair: Pair, site: Site, scale: Scale) -> Similarity:
-    return Similarity(pair, 100 if scale == "quick" else 1000, site)
+@dataclass(frozen=True)
+class Distances:
+    """What every experiment here reads: the distances between the channels of one pair.
+
+    Attributes:
+        data: the data set.
+        pairs: scale → pairs, of which the first is measured.
+        site: where activations are taken.
+    """
+
+    data: str
+    pairs: Callable[[Scale], list[Pair]]
+    site: Site
+
+    def cell(self, scale: Scale) -> Similarity:
+        return Similarity(self.pairs(scale)[0], 100 if scale == "quick" else 1000, self.site)
+
+    def cells(self, scale: Scale) -> list[Cell]:
+        return [self.cell(scale)]
+
+    def layers(self, scale: Scale, results: Results) -> list[dict[str, Any]]:
+        """What was measured, layer by layer."""
+        found: list[dict[str, Any]] = results(self.cell(scale))["layers"]
+        return found
+
+    def text(self, scale: Scale) -> str:
+        """The setting in words."""
+        where = "before" if self.site == "pre" else "after"
+        return (
+            f"{setting(scale, self.pairs(scale)[:1])} Distances are Euclidean, between activation vectors on 1,000 "
+            f"training images, taken {where} the activation function (and pooling, where there is any). Distances of "
+            "convolution channels are divided by the square root of the number of positions. The paper does not state "
+            "its scale, so only ratios are compared with it. One pair is measured, as in the paper."
+        )
 
 
 def nearer(values: Sequence[float]) -> list[float]:
@@ -36,9 +69,7 @@ def full(
     name: str,
     title: str,
     references: tuple[str, ...],
-    data: str,
-    pairs: Callable[[Scale], list[Pair]],
-    site: Site,
+    distances: Distances,
     published: tuple[Rows, Rows],
     *,
     further: Callable[[Scale, Results, Rows], Sequence[Verdict]] = lambda *_: (),
@@ -50,19 +81,17 @@ def full(
         name: name of the experiment.
         title: title of the experiment.
         references: the paper's tables and figures, by number.
-        data: the data set.
-        pairs: scale → pairs, of which the first is measured.
-        site: where activations are taken.
+        distances: what is measured.
         published: the paper's rows of eight numbers: of all channels and of the least isolated ones.
         further: scale, results and our rows of all channels → verdicts on further claims.
         beside: further cells that these look at.
     """
 
     def cells(scale: Scale) -> list[Cell]:
-        return [cell(pairs(scale)[0], site, scale), *beside(scale)]
+        return [*distances.cells(scale), *beside(scale)]
 
     def report(scale: Scale, results: Results) -> Report:
-        layers = results(cell(pairs(scale)[0], site, scale))["layers"]
+        layers = distances.layers(scale, results)
         everyone, close = (_rows(layers, keep) for keep in (list, nearer))
         tables = (
             _table("all", "All channels", everyone),
@@ -71,10 +100,10 @@ def full(
         )
         smaller = reduction(everyone, close)
         finding = f"Without the 20 % most isolated channels, nearest distances are {smaller:.0f} % smaller on average."
-        return Report(finding, _text(scale, pairs(scale), site), tables)
+        return Report(finding, distances.text(scale), tables)
 
     def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
-        layers = results(cell(pairs(scale)[0], site, scale))["layers"]
+        layers = distances.layers(scale, results)
         everyone, close = (_rows(layers, keep) for keep in (list, nearer))
         ours, theirs = reduction(everyone, close), reduction(*published)
         isolated = Verdict.of_size(
@@ -85,25 +114,20 @@ def full(
         )
         return [isolated, *further(scale, results, everyone)]
 
-    return Experiment(name, title, references, data, cells, report, claims)
+    return Experiment(name, title, references, distances.data, cells, report, claims)
 
 
 def summary(
     name: str,
     title: str,
     references: tuple[str, ...],
-    data: str,
-    pairs: Callable[[Scale], list[Pair]],
-    site: Site,
+    distances: Distances,
     published: Rows,
 ) -> Experiment:
     """The short table: the nearest distances within and across, and which are smaller. Arguments as in `full`."""
 
-    def cells(scale: Scale) -> list[Cell]:
-        return [cell(pairs(scale)[0], site, scale)]
-
     def report(scale: Scale, results: Results) -> Report:
-        layers = results(cell(pairs(scale)[0], site, scale))["layers"]
+        layers = distances.layers(scale, results)
         rows: list[Row] = []
         patterns: list[str] = []
         for k, layer in enumerate(layers):
@@ -116,10 +140,10 @@ def summary(
             rows.append((str(k + 1), str(layer["width"]), *values, ratio, patterns[-1], theirs))
         columns = ("layer", "channels", "within A", "within B", "A→B", "A→B / within", "pattern", "paper's pattern")
         table = Table("summary", "Nearest-neighbour distances", columns, tuple(rows))
-        return Report(f"Layer by layer: {'; '.join(patterns)}.", _text(scale, pairs(scale), site), (table,))
+        return Report(f"Layer by layer: {'; '.join(patterns)}.", distances.text(scale), (table,))
 
     def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
-        layers = results(cell(pairs(scale)[0], site, scale))["layers"]
+        layers = distances.layers(scale, results)
         found = [[fmean(layer[f"nearest_{kind}"]) for kind in KINDS[:3]] for layer in layers]
         verdicts = []
         for pattern, words in (("<", "closer than"), ("≈", "as close as"), (">", "farther than")):
@@ -133,24 +157,19 @@ def summary(
                 verdicts.append(Verdict.of(claim, held, f"nearest across / within: {listed}"))
         return verdicts
 
-    return Experiment(name, title, references, data, cells, report, claims)
+    return Experiment(name, title, references, distances.data, distances.cells, report, claims)
 
 
 def histograms(
     name: str,
     title: str,
     references: tuple[str, ...],
-    data: str,
-    pairs: Callable[[Scale], list[Pair]],
-    site: Site,
+    distances: Distances,
 ) -> Experiment:
     """The distributions behind the tables. Arguments as in `full`."""
 
-    def cells(scale: Scale) -> list[Cell]:
-        return [cell(pairs(scale)[0], site, scale)]
-
     def report(scale: Scale, results: Results) -> Report:
-        layers = results(cell(pairs(scale)[0], site, scale))["layers"]
+        layers = distances.layers(scale, results)
         figures = tuple(
             Figure(what, words, tuple(_histogram(layer, what, k) for k, layer in enumerate(layers)))
             for what, words in (
@@ -163,10 +182,10 @@ def histograms(
             f"Depending on the layer, the most isolated tenth of A's channels is at least {min(spreads):.1f} to "
             f"{max(spreads):.1f} times as far from the nearest channel of B as the median channel is."
         )
-        return Report(finding, _text(scale, pairs(scale), site), figures)
+        return Report(finding, distances.text(scale), figures)
 
     def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
-        layers = results(cell(pairs(scale)[0], site, scale))["layers"]
+        layers = distances.layers(scale, results)
         far, close = ([_tail(layer["nearest_a_to_b"], q) for layer in layers] for q in (0.9, 0.1))
         return [
             Verdict.of(
@@ -184,7 +203,7 @@ def histograms(
             ),
         ]
 
-    return Experiment(name, title, references, data, cells, report, claims)
+    return Experiment(name, title, references, distances.data, distances.cells, report, claims)
 
 
 def _histogram(layer: dict[str, Any], what: str, number: int) -> Panel:
@@ -244,16 +263,6 @@ def _pattern(found: Sequence[float]) -> str:
     """Whether channels are closer to the other network's than to their own; up to 3 % counts as equal."""
     ratio = across(found)
     return "cross ≈ within" if abs(ratio - 1) < 0.03 else "cross < within" if ratio < 1 else "cross > within"
-
-
-def _text(scale: Scale, pairs: Sequence[Pair], site: Site) -> str:
-    where = "before" if site == "pre" else "after"
-    return (
-        f"{setting(scale, pairs[:1])} Distances are Euclidean, between activation vectors on 1,000 training images, "
-        f"taken {where} the activation function (and pooling, where there is any). Distances of convolution channels "
-        "are divided by the square root of the number of positions. The paper does not state its scale, so only ratios "
-        "are compared with it. One pair is measured, as in the paper."
-    )
 
 
 def _tail(distances: Sequence[float], quantile: float = 0.9) -> float:

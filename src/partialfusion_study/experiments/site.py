@@ -48,7 +48,8 @@ def report(scale: Scale, results: Results) -> Report:
     text = (
         f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Clustering with exchange at "
         "equal shares on 1,000 training images; none of these networks has batch norm. *Pre* is before the activation "
-        "function, *post* after it; *both* combines activations and weights."
+        "function, *post* after it; *both* combines activations and weights. The library's default is *both, post* "
+        "for VGG-11, which has ReLU, and *both, pre* for these MLPs, which have GELU."
     )
     return Report("Means over the sizes. " + "; ".join(findings) + ".", text, tuple(tables))
 

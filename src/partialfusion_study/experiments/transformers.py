@@ -73,7 +73,11 @@ class Dial:
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        return QUICK_ALPHAS if self.scale == "quick" else SIZES
+        return (QUICK_ALPHAS[0], QUICK_ALPHAS[-1]) if self.scale == "quick" else SIZES
+
+    @property
+    def slices(self) -> tuple[float, ...]:
+        return SLICES[-1:] if self.scale == "quick" else SLICES
 
     def parents(self) -> list[Parents]:
         return [Parents(pair, (EQUAL,), tested(self.scale)) for pair in self.pairs]
@@ -103,7 +107,7 @@ class Dial:
             groups += [self.fusions(config, alpha) for alpha in self.sizes]
         groups += [self.pruned(config) for config in PRUNINGS.values()]
         for config in SLICED.values():
-            groups += [self.sliced(config, keep, refit) for keep in SLICES for refit in (False, True)]
+            groups += [self.sliced(config, keep, refit) for keep in self.slices for refit in (False, True)]
         return [cell for group in groups for cell in group]
 
     def ensembles(self, results: Results) -> list[float]:
@@ -155,13 +159,13 @@ class Dial:
             rows.append((name, _value(results, cells, "accuracy"), _value(results, cells, "ratio")))
         return Table("others", "For comparison: accuracy (%) and size", ("", "accuracy", SIZE), tuple(rows))
 
-    def slices(self, results: Results) -> Table:
+    def stream_sizes(self, results: Results) -> Table:
         """One network with a part of its stream."""
         rows: list[Row] = []
         for label, config in SLICED.items():
-            both = [[self.sliced(config, keep, refit) for refit in (False, True)] for keep in SLICES]
+            both = [[self.sliced(config, keep, refit) for refit in (False, True)] for keep in self.slices]
             rows.append((label, *(_value(results, cells, "accuracy") for pair in both for cells in pair)))
-        sizes = [fmean(results(c)["ratio"] for c in self.sliced(OURS, keep, False)) for keep in SLICES]
+        sizes = [fmean(results(c)["ratio"] for c in self.sliced(OURS, keep, False)) for keep in self.slices]
         heads = [f"{size:.0%} of the parameters{then}" for size in sizes for then in ("", ", refitted")]
         alone = fmean(results(cell)["a"] for cell in self.parents())
         title = f"One network with fewer channels in its residual stream: accuracy (%); the whole has {alone:.2f}"
@@ -218,7 +222,7 @@ def report(scale: Scale, results: Results) -> Report:
         made.figure(results),
         made.sized(results),
         made.by_kind(results),
-        made.slices(results),
+        made.stream_sizes(results),
         made.baselines(results),
     )
     return Report(_finding(made, results), text, parts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from ..cells import Similarity
 from ..report import Verdict
 from .experiment import Results
-from .settings import Scale, mnist_pairs, vgg_pairs
-from .similarities import Rows, cell, full, histograms, summary, to_mean
+from .mlp_similarity import MLPS
+from .settings import Scale, vgg_pairs
+from .similarities import Distances, Rows, full, histograms, summary, to_mean
 
 ALL = (
     (2.31, 2.35, 1.68, 1.76, 7.56, 7.39, 7.40, 7.40),
@@ -32,10 +32,12 @@ NEAR = (
     (2.93, 2.90, 3.55, 3.66, 12.09, 12.05, 12.16, 12.02),
 )
 
+VGGS = Distances("CIFAR-10", vgg_pairs, "post")
+
 
 def larger_range(scale: Scale, results: Results, rows: Rows) -> Sequence[Verdict]:
     """The verdict on how near the nearest channels are in the first layer, compared with MLPs."""
-    layers = results(mlp_cell(scale))["layers"]
+    layers = MLPS.layers(scale, results)
     mlps = fmean(fmean(k["nearest_a_to_b"]) / fmean(k["mean_a_to_b"]) for k in layers)
     ours, theirs = ([to_mean(row) for row in found] for found in (rows, ALL))
     return [
@@ -48,30 +50,20 @@ def larger_range(scale: Scale, results: Results, rows: Rows) -> Sequence[Verdict
     ]
 
 
-def mlp_cell(scale: Scale) -> Similarity:
-    return cell(mnist_pairs(False, scale)[0], "post", scale)
-
-
 FULL = full(
     "vgg_full",
     "Similarity of channels: VGG-11 on CIFAR-10",
     ("Table 9",),
-    "CIFAR-10",
-    vgg_pairs,
-    "post",
+    VGGS,
     (ALL, NEAR),
     further=larger_range,
-    beside=lambda scale: [mlp_cell(scale)],
+    beside=MLPS.cells,
 )
 SUMMARY = summary(
     "vgg_summary",
     "Nearest channels within and across networks: VGG-11 on CIFAR-10",
     ("Table 11",),
-    "CIFAR-10",
-    vgg_pairs,
-    "post",
+    VGGS,
     tuple(row[:3] for row in ALL),
 )
-HISTOGRAMS = histograms(
-    "vgg_histograms", "Distances between channels: VGG-11 on CIFAR-10", ("Figure 17",), "CIFAR-10", vgg_pairs, "post"
-)
+HISTOGRAMS = histograms("vgg_histograms", "Distances between channels: VGG-11 on CIFAR-10", ("Figure 17",), VGGS)

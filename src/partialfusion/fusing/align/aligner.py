@@ -11,15 +11,17 @@ import numpy as np
 from ...core.arrays import Floats, Ints
 from ...core.cluster import Here, Tasks
 from ...core.progress import ProgressCallback, silent
-from ...features import Need, TracedModel, WeightCosts
+from ...features import Need, TracedModel, UnionFeatures, WeightCosts
 from ...kernels import Coupling, PlanTemplate
-from ...solvers import couple, fused_count
+from ...solvers import MassPair, couple, fused_count
 from ..options import Recipe
 from ..sources import Sources
 from .alignment import Alignment, CostsAt, Problem, Report, unheard
 from .fixed_point import fixed_point, refine
 from .greedy import greedy
 from .separate import FixedCosts, separate
+
+LIGHTEST = 1e-3  # of the mean mass of a channel: one that computes nothing still has to go somewhere
 
 
 class Aligner:
@@ -201,7 +203,8 @@ class PairAligner:
         if free not in self._known:
             problem = self._problem(dict.fromkeys(free, 0.0))
             found = fixed_point(problem, report=report)
-            self._known[free] = found, FixedCosts(CostsAt(problem, found.couplings), self.alphas, problem.split)
+            costs = FixedCosts(CostsAt(problem, found.couplings), self.alphas, problem.split, problem.masses)
+            self._known[free] = found, costs
         return self._known[free]
 
     @cached_property
@@ -210,7 +213,7 @@ class PairAligner:
 
     @cached_property
     def _by_measure(self) -> FixedCosts:
-        return FixedCosts(self.measured, self.alphas, self.recipe.convention == "mass")
+        return FixedCosts(self.measured, self.alphas, self.recipe.convention == "mass", self._masses)
 
     def _by_activations(self, free: Mapping[str, float], report: Report) -> Alignment:
         """Spaces whose activations are not seen are aligned by their weights, given the others."""
@@ -231,11 +234,30 @@ class PairAligner:
             alphas,
             self.widths,
             split=self.recipe.convention == "mass",
+            masses=self._masses,
             blocks=self._blocks(alphas),
             bundles=blueprint.bundles(alphas),
             paired=self.paired,
             tasks=self.tasks,
         )
+
+    @cached_property
+    def _masses(self) -> dict[str, MassPair]:
+        """Space → masses of the channels of both models, where the recipe wants other than equal ones.
+
+        Channels that stand in blocks are left out: there the blocks are matched, which count the same.
+        """
+        if self.recipe.masses == "equal":
+            return {}
+        both = UnionFeatures((self.ours, self.theirs), ({}, {}), {}, "weights")
+        found = {}
+        for space in self.theirs.blueprint:
+            if space.kind != "rigid" and space.blocks is None:
+                norms = both.norms(space.name, outgoing=self.recipe.masses == "outgoing")
+                norms = np.maximum(norms, LIGHTEST * norms.mean())
+                n = self.widths[space.name][0]
+                found[space.name] = norms[:n] / norms[:n].sum(), norms[n:] / norms[n:].sum()
+        return found
 
     def _blocks(self, spaces: Container[str]) -> dict[str, tuple[Ints, Ints]]:
         """Space → the block of each channel of both models, for spaces that stand in blocks."""

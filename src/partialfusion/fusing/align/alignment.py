@@ -14,7 +14,7 @@ from ...core.cluster import Here, Tasks
 from ...features import WeightCosts
 from ...features.weights import Couplings
 from ...kernels import Coupling
-from ...solvers import Prices, couple, couple_blocks
+from ...solvers import MassPair, Prices, couple, couple_blocks
 
 Report = Callable[[float], None]  # the fraction of the work that is done
 
@@ -34,6 +34,7 @@ class Problem:
             matched like one that is wholly fused, since its neighbours need to know what corresponds.
         widths: space → channels of both models, for every space.
         split: leave channels of unequal widths fused in part.
+        masses: space → masses of the channels of both models, where they are not equal.
         blocks: space → the block of each channel of both models, for spaces that stand in blocks.
         bundles: sets of spaces whose blocks go together.
         paired: space of which it is known what corresponds → (n × m) cost, the only one that counts there.
@@ -46,6 +47,7 @@ class Problem:
     alphas: Mapping[str, float]
     widths: Mapping[str, tuple[int, int]]
     split: bool = False
+    masses: Mapping[str, MassPair] = field(default_factory=dict)
     blocks: Mapping[str, tuple[Ints, Ints]] = field(default_factory=dict)
     bundles: Sequence[tuple[str, ...]] = ()
     paired: Mapping[str, Floats] = field(default_factory=dict)
@@ -72,7 +74,13 @@ class Problem:
             blocks = [self.blocks[s] for s in spaces]
             return couple_blocks(costs, blocks, self.matched_alpha(spaces[0]), split=self.split)
         return [
-            couple(c, self.matched_alpha(s), split=self.split, prices=self.prices.setdefault(s, Prices()))
+            couple(
+                c,
+                self.matched_alpha(s),
+                masses=self.masses.get(s),
+                split=self.split,
+                prices=self.prices.setdefault(s, Prices()),
+            )
             for s, c in zip(spaces, costs, strict=True)
         ]
 
@@ -150,12 +158,14 @@ class Solved:
     Attributes:
         couplings: space → its cheapest coupling.
         costs: space → what it costs.
-        gains: whether that is enough of a gain over the couplings before.
+        gain: what that saves against the couplings before.
+        random: what a random matching costs, on average.
     """
 
     couplings: Mapping[str, Coupling]
     costs: Mapping[str, float]
-    gains: bool = True
+    gain: float = 0.0
+    random: float = 0.0
 
 
 def _task(

@@ -12,7 +12,7 @@ from .separate import FixedCosts, separate
 
 MAX_SWEEPS = 100
 # A solve counts as a change only where it gains this fraction of a random matching's cost: far more than rounding, and
-# far less than shows in a fused network.
+# far less than shows in a fused network. The same goes for all solves of a sweep together.
 LEAST_GAIN = 1e-4
 FIRST = 0.3  # of the work: where the descent starts from
 
@@ -20,7 +20,7 @@ FIRST = 0.3  # of the work: where the descent starts from
 def fixed_point(
     problem: Problem, *, known: Mapping[str, Coupling] | None = None, report: Report = unheard
 ) -> Alignment:
-    """Solve space after space, the others standing still, until no space changes.
+    """Solve space after space, the others standing still, until hardly anything is gained.
 
     Every solve lowers the global objective or leaves it, so the descent ends. Where it ends depends on where it
     starts: channel i with channel i is a poor start on deep networks, whatever the order of the spaces. It starts
@@ -31,7 +31,7 @@ def fixed_point(
         known: couplings of spaces that are not free.
         report: called with the fraction that is done.
     """
-    fixed = FixedCosts(problem.fixed_costs, split=problem.split)
+    fixed = FixedCosts(problem.fixed_costs, split=problem.split, masses=problem.masses)
     measured = separate(problem, fixed).couplings if problem.fixed_costs else {}
     rest = {s: a for s, a in problem.alphas.items() if s not in measured}
     first = replace(problem, alphas=rest)
@@ -59,9 +59,11 @@ def refine(problem: Problem, full: Alignment, costs: FixedCosts, *, report: Repo
 
 
 def _descend(problem: Problem, start: Mapping[str, Coupling], report: Report) -> Alignment:
-    """Sweep until nothing changes. Nobody knows how many sweeps that takes: each counts as half of what is left."""
+    """Sweep until hardly anything is gained. Nobody knows how many sweeps that takes: each counts as half of what is
+    left."""
     couplings = dict(start)
     costs: dict[str, float] = {}
+    random: dict[tuple[str, ...], float] = {}
     waves = problem.waves()
     near = {step: problem.neighbours(step) for wave in waves for step in wave}
     stale = set(near)
@@ -69,22 +71,27 @@ def _descend(problem: Problem, start: Mapping[str, Coupling], report: Report) ->
     sweeps = 0
     while stale and sweeps < MAX_SWEEPS:
         sweeps += 1
+        gained = 0.0
         work = Work(problem)
         for wave in waves:
             chosen = [step for step in wave if step in stale]
             stale.difference_update(chosen)
             work.skip(step for step in wave if step not in chosen)
             for step, solved in problem.solved(_improved, chosen, couplings, shared):
-                if solved.gains:
+                random[step] = solved.random
+                if solved.gain > LEAST_GAIN * solved.random:
+                    gained += solved.gain
                     couplings.update(solved.couplings)
                     stale |= {s for s in near if s != step and near[step] & set(s)}
                 costs.update(solved.costs)
                 report(1 - 0.5 ** (sweeps - 1) * (1 - 0.5 * work.after(step)))
+        if gained <= LEAST_GAIN * sum(random.values()):
+            stale.clear()
     return Alignment(couplings, costs, sweeps, not stale)
 
 
 def _improved(problem: Problem, step: tuple[str, ...], couplings: Mapping[str, Coupling]) -> Solved:
-    """The cheapest couplings of a step, and whether they gain anything over those it has."""
+    """The cheapest couplings of a step, and what they gain over those it has."""
     now = [problem.cost(s, couplings) for s in step]
     new = dict(zip(step, problem.solve(step, now), strict=True))
     before = [matched_cost(c, couplings[s]) for s, c in zip(step, now, strict=True)]
@@ -92,8 +99,8 @@ def _improved(problem: Problem, step: tuple[str, ...], couplings: Mapping[str, C
     gain = sum(before) - sum(after)
     if problem.neighbours(step) & set(step):
         gain = _true_gain(problem, couplings, new)
-    gains = gain > LEAST_GAIN * sum(c.mean() * len(c) for c in now)
-    return Solved(new, {s: min(b, a) for s, b, a in zip(step, before, after, strict=True)}, bool(gains))
+    random = sum(float(c.mean()) * len(c) for c in now)
+    return Solved(new, {s: min(b, a) for s, b, a in zip(step, before, after, strict=True)}, gain, random)
 
 
 def _true_gain(problem: Problem, couplings: Mapping[str, Coupling], new: Mapping[str, Coupling]) -> float:

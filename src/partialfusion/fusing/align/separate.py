@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.arrays import Floats
 from ...kernels import Coupling
-from ...solvers import couplings
+from ...solvers import MassPair, couplings
 from .alignment import Alignment, Problem, matched_cost
 
 
@@ -21,18 +21,20 @@ class FixedCosts:
         costs: space → (n × m) cost.
         alphas: space → isolated fractions that will be asked for; others are solved when they are.
         split: leave channels of unequal widths fused in part.
+        masses: space → masses of the channels of both models, where they are not equal.
     """
 
     costs: Mapping[str, Floats]
     alphas: Mapping[str, Sequence[float]] = field(default_factory=dict)
     split: bool = False
+    masses: Mapping[str, MassPair] = field(default_factory=dict)
     _known: dict[tuple[str, float], Coupling] = field(default_factory=dict)
 
     def couple(self, space: str, alpha: float) -> Coupling:
         """The cheapest coupling of a space that leaves the fraction alpha isolated."""
         if (space, alpha) not in self._known:
             wanted = sorted({alpha, *self.alphas.get(space, ())})
-            found = couplings(self.costs[space], wanted, split=self.split)
+            found = couplings(self.costs[space], wanted, masses=self.masses.get(space), split=self.split)
             self._known.update({(space, a): c for a, c in zip(wanted, found, strict=True)})
         return self._known[space, alpha]
 
