@@ -16,7 +16,7 @@ from .settings import QUICK_TESTED, Scale, cifar_vit_pairs, scaled
 
 TESTED = 5000  # the first test images
 SIZES = (0.0, 0.25, 0.5, 0.75)  # below α = 1, of the first two methods
-FEW = (0.0, 0.5)  # of the others
+FEW = (0.0, 0.5)  # of the others but interpolation, which has the first
 SIZE = "effective parameters, relative to one model"
 TARGET = 0.8  # of the way from a random pairing to the ensemble, at alpha = 0 and refitted
 FUSION = MethodConfig(images=IMAGES)
@@ -32,11 +32,12 @@ METHODS = {
     "interpolated, refitted": INTERPOLATION,
     "directions, interpolated, refitted": replace(INTERPOLATION, similarity="rotation"),
 }
+INTERPOLATED = "interpolated, refitted", "directions, interpolated, refitted"
 COMPARED = (  # channels with directions
     (FUSED, DIRECTIONS),
     (FUSED, "directions in one pass, fused"),
     (REFITTED, DIRECTIONS_REFITTED),
-    ("interpolated, refitted", "directions, interpolated, refitted"),
+    INTERPOLATED,
 )
 RANDOM = {
     "random pairing": replace(AVERAGE, images=IMAGES),
@@ -59,7 +60,8 @@ class Dial:
     @property
     def sizes(self) -> dict[str, tuple[float, ...]]:
         """Method → the sizes."""
-        found = dict.fromkeys(METHODS, FEW) | {FUSED: (*SIZES, 1.0), DIRECTIONS: SIZES}
+        found = dict.fromkeys(METHODS, FEW) | dict.fromkeys(INTERPOLATED, SIZES[:1])
+        found |= {FUSED: (*SIZES, 1.0), DIRECTIONS: SIZES}
         if self.scale == "quick":
             return {label: (0.0, 1.0) if label == FUSED else (0.0,) for label in found}
         return found
@@ -194,7 +196,7 @@ def _finding(made: list[Dial], results: Results) -> str:
         random, refitted = (results(dial.fusion(config, 0.0))["accuracy"] for config in RANDOM.values())
         ensemble = results(dial.parents())["ensemble"][0]
         found = {label: dial.accuracy(results, label, 0.0) for label in METHODS}
-        best = max((REFITTED, DIRECTIONS_REFITTED, *list(METHODS)[-2:]), key=found.__getitem__)
+        best = max((REFITTED, DIRECTIONS_REFITTED, *INTERPOLATED), key=found.__getitem__)
         plain, after = (dial.way(results, best, start) for start in RANDOM)
         soft = results(dial.soft(list(SOFT.values())[-1]))["accuracy"]
         sentences.append(
