@@ -35,7 +35,7 @@ def build(recipe: Recipe) -> nn.Module:
         if recipe.network == "mlp":
             return nn.Sequential(nn.Flatten(), *mlp(784, *[recipe.width] * 3, CLASSES))
         if recipe.network == "vit" and recipe.subset.data == "cifar10":
-            return ViT(recipe.width, 6, channels=3, size=32, patch=4)
+            return ViT(recipe.width, max(1, recipe.width // 16), channels=3, size=32, patch=4)
         return {"vgg11": VGG11, "resnet18": ResNet18, "vit": ViT}[recipe.network](recipe.width)
 
 

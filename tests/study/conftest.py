@@ -25,8 +25,9 @@ def small_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_study(monkeypatch: pytest.MonkeyPatch, small_data: Path, small_cache: Path) -> Iterator[None]:
     """The study package sees the small data, and keeps its checkpoints among those of the tests."""
     from partialfusion_study import samples, trained
+    from partialfusion_study.cells.pairs import parent_logits
 
-    caches = (samples.part, samples.sample, trained.trained, trained.blueprint)
+    caches = (samples.part, samples.sample, trained.trained, trained.blueprint, parent_logits)
     monkeypatch.setenv("PARTIALFUSION_DATA", str(small_data))
     monkeypatch.setenv("PARTIALFUSION_CACHE", str(small_cache))
     for cache in caches:

@@ -8,17 +8,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+import ot
 import pytest
 import torch
 
 import partialfusion as pf
 from partialfusion.errors import OptionError
 from partialfusion_study.cell import key
-from partialfusion_study.cells import Compared, FineTune, Merge, Parents, Similarity
+from partialfusion_study.cells import Compared, FineTune, Merge, Parents, Similarity, SoftMerge
+from partialfusion_study.cells.soft import sinkhorn
 from partialfusion_study.executors import executor
 from partialfusion_study.experiments import EXPERIMENTS, chosen
 from partialfusion_study.experiments.params import bounds
 from partialfusion_study.experiments.settings import (
+    cifar_vit_pairs,
     mnist_pairs,
     resnet_pairs,
     split_resnet_pairs,
@@ -163,6 +167,23 @@ def test_patterns_keep_spaces_apart():
     assert (matched["ratio"], matched["accuracy"]) == (named["ratio"], named["accuracy"])
 
 
+def test_a_network_aligned_with_itself_is_itself():
+    """One to one; a soft map blurs even this."""
+    pair = cifar_vit_pairs("quick")["all images"]
+    twin = type(pair)(pair.a, pair.a)
+    hard, soft = (SoftMerge(twin, regulariser, 40, 50).run() for regulariser in (0.0, 0.08))
+    assert hard["distance"] < 1e-5 < soft["distance"]
+
+
+def test_soft_couplings_have_uniform_masses():
+    cost = np.random.default_rng(0).random((6, 6))
+    mass = sinkhorn(cost, 0.08)
+    assert np.allclose(mass.sum(0), 1 / 6)
+    assert np.allclose(mass.sum(1), 1 / 6)
+    expected = ot.sinkhorn(np.full(6, 1 / 6), np.full(6, 1 / 6), cost, 0.08, numItermax=5000, stopThr=1e-12)
+    assert np.allclose(mass, expected, atol=1e-8)
+
+
 def test_every_space_of_a_transformer_is_of_one_kind():
     spaces = [space.name for space in blueprint(vit_pairs("quick")[0].b) if space.kind != "rigid"]
     kinds = [[kind for kind, patterns in KINDS.items() if any(fnmatchcase(s, p) for p in patterns)] for s in spaces]
@@ -211,4 +232,4 @@ def test_bounds_are_the_papers_example():
 def test_unknown_names_are_refused():
     with pytest.raises(OptionError, match="no experiment 'split'.*split_data"):
         chosen(["split"])
-    assert len(chosen([])) == len(EXPERIMENTS) == 36
+    assert len(chosen([])) == len(EXPERIMENTS) == 37

@@ -7,6 +7,7 @@ from .norms import Variances
 from .pairs import Compared, Counts, Merge, Mixed, Parents, Spend
 from .similarity import Similarity
 from .single import Clusters, Compress, Sliced, Train
+from .soft import SoftMerge
 from .texts import TextArithmetic, TextMerge, TextParents, TrainText
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Parents",
     "Similarity",
     "Sliced",
+    "SoftMerge",
     "Spend",
     "TextArithmetic",
     "TextMerge",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
+
+from torch import Tensor
 
 import partialfusion as pf
 from partialfusion.core.literals import Alpha
@@ -38,7 +41,7 @@ class Parents:
 
     def run(self) -> dict[str, Any]:
         test = evaluation_images(self.pair.data, self.tested)
-        a, b = (logits(trained(model), test.images) for model in (self.pair.a, self.pair.b))
+        a, b = (parent_logits(model, self.tested) for model in (self.pair.a, self.pair.b))
         return {
             "a": percent(a, test.labels),
             "b": percent(b, test.labels),
@@ -113,7 +116,8 @@ class Compared(Merge):
         apart = tuple(name for name in elastic if any(fnmatchcase(name, pattern) for pattern in self.fixed))
         result = merged(self.pair, self.config, self.alpha, self.share, fixed=apart, seed=self.seed)
         test = evaluation_images(self.pair.data, self.tested)
-        a, b, found = (logits(m, test.images) for m in (trained(self.pair.a), trained(self.pair.b), result.model))
+        found = logits(result.model, test.images)
+        a, b = (parent_logits(model, self.tested) for model in (self.pair.a, self.pair.b))
         ensemble = (1 - self.share) * a + self.share * b
         return {
             "accuracy": percent(found, test.labels),
@@ -192,6 +196,12 @@ class Counts:
             "hidden": [round(layers[name] / width**2, 6) for name in hidden],
             "ratio": round(result.count.effective_ratio, 6),
         }
+
+
+@lru_cache(maxsize=4)
+def parent_logits(model: Recipe, tested: int | None) -> Tensor:
+    """The logits of a network on the test images, or on the first few of them."""
+    return logits(trained(model), evaluation_images(model.subset.data, tested).images)
 
 
 def merged(

@@ -31,6 +31,7 @@ from . import (
     spread,
     transformers,
     vgg_similarity,
+    vit_cifar10,
     wallclock1,
     zipitcomparison,
 )
@@ -75,6 +76,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         mix.EXPERIMENT,
         site.EXPERIMENT,
         transformers.EXPERIMENT,
+        vit_cifar10.EXPERIMENT,
         language.EXPERIMENT,
     )
 }
