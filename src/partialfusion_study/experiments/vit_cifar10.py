@@ -60,8 +60,12 @@ class Dial:
     @property
     def sizes(self) -> dict[str, tuple[float, ...]]:
         """Method → the sizes."""
-        found = dict.fromkeys(METHODS, FEW) | dict.fromkeys(INTERPOLATED, SIZES[:1])
-        found |= {FUSED: (*SIZES, 1.0), DIRECTIONS: SIZES}
+        found: dict[str, tuple[float, ...]] = {
+            **dict.fromkeys(METHODS, FEW),
+            **dict.fromkeys(INTERPOLATED, SIZES[:1]),
+            FUSED: (*SIZES, 1.0),
+            DIRECTIONS: SIZES,
+        }
         if self.scale == "quick":
             return {label: (0.0, 1.0) if label == FUSED else (0.0,) for label in found}
         return found
