@@ -33,7 +33,7 @@ test-oldest:
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(INDEX),--extra-index-url $(INDEX)) \
 		$(LOWEST) pytest hypothesis scikit-learn pillow matplotlib
-	OMP_NUM_THREADS=1 PYTHONPATH=src $(OLDEST)/bin/python -m pytest $(CORE)
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/src $(OLDEST)/bin/python -m pytest $(CORE)
 
 # Twenty thousand changed files and 140 kills, in ten to fifteen minutes on two cores; a few hundred are among the tests.
 fuzz: $(READY)

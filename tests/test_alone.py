@@ -62,6 +62,24 @@ def test_threads_that_rotate_and_refit() -> None:
     assert all(identical(held, model) for held, model in zip(before, sources, strict=True))
 
 
+def test_threads_that_interpolate_and_prune() -> None:
+    """Shared models and data, reduced together in some threads and one by one in others."""
+    sources, x = models(), ZOO["vgg-bn"].inputs()
+    data = [ZOO["vgg-bn"].inputs(seed) for seed in range(3)]
+    before, given = [snapshot(m) for m in sources], [batch.clone() for batch in data]
+    work: list[Callable[[], pf.Fusion]] = [
+        lambda: pf.fuse(sources, x, data=data, alpha=0.5, method="interpolate", refit=True),
+        lambda: pf.prune(sources[0], x, data=data, keep=0.5, method="interpolate"),
+        lambda: pf.prune(sources[1], x, data=data, keep=0.5, method="cluster", refit=True),
+        lambda: pf.prune(sources[0], x, keep=0.5, method="magnitude"),
+    ]
+    expected = [snapshot(reduce().model) for reduce in work]
+    for k, found in enumerate(in_threads(lambda k: work[k]().model, len(work))):
+        assert identical(expected[k], found)
+    assert all(identical(held, model) for held, model in zip(before, sources, strict=True))
+    assert all(torch.equal(held, batch) for held, batch in zip(given, data, strict=True))
+
+
 @pytest.mark.parametrize("mode", [torch.inference_mode(), torch.autocast("cpu"), torch.no_grad()])
 def test_the_mode_of_the_caller_makes_no_difference(mode: AbstractContextManager[Any]) -> None:
     x = ZOO["vgg-bn"].inputs()

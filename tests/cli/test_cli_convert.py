@@ -112,6 +112,8 @@ def test_convert_json(fused: dict[str, Tensor]) -> None:
     ],
 )
 def test_bad_conversions(fused: dict[str, Tensor], args: tuple[str, ...], message: str) -> None:
+    if message == "cannot be exported":
+        pytest.importorskip("onnxscript")
     before = {p.name: p.read_bytes() for p in Path().iterdir() if p.is_file()}
     fails(run("convert", *args), message)
     assert {p.name: p.read_bytes() for p in Path().iterdir() if p.is_file()} == before

@@ -234,11 +234,11 @@ def file_order(tensors: Mapping[str, Tensor]) -> list[str]:
 def reading(path: Path) -> Iterator[Any]:
     """A safetensors file, opened; what the safetensors package finds wrong with it becomes a CheckpointError."""
     try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointError(f"{path} cannot be read: its name is not UTF-8; rename it") from error
+    try:
         with safe_open(path, framework="pt", device="cpu") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        try:
-            os.fspath(path).encode()
-        except UnicodeEncodeError:
-            raise CheckpointError(f"{path} cannot be read: its name is not UTF-8; rename it") from error
         raise CheckpointError(f"{path} is truncated or not a safetensors file; save or copy it again") from error
