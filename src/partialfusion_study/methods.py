@@ -126,4 +126,10 @@ ZIP = MethodConfig("zip", images=IMAGES)
 OURS = MethodConfig("cluster", images=IMAGES)
 REFIT = replace(PARTIAL_OT, images=IMAGES, refit=True)
 OURS_REFIT = replace(OURS, refit=True)
+OURS_POST = replace(OURS, site="post")  # for networks with ReLU and without batch norm
+OURS_POST_REFIT = replace(OURS_POST, refit=True)
 AVERAGE = MethodConfig("average")
+
+CLUSTERING = "clustering"
+EXCHANGE, EXCHANGE_REFIT = "clustering with exchange (ours)", "clustering with exchange, refitted (ours)"
+AFTER_RELU = {CLUSTERING: CLUSTER_POST, EXCHANGE: OURS_POST, EXCHANGE_REFIT: OURS_POST_REFIT}  # label → in VGG-11

@@ -110,8 +110,8 @@ INDEX = (
     "Unless stated otherwise, partial OT matches channels by weights, and clustering compares them by activations on "
     "1,000 unlabelled training images; clustering takes the best of 1,000 randomised runs (the paper usually takes "
     "50,000), and merged channels are averages, not sums. Lines marked as ours go beyond the paper; clustering with "
-    "exchange compares weights and activations before the activation function (after it where there is batch norm), "
-    "also in VGG-11, where the library's default is after it: the page on features for clustering has both."
+    "exchange compares weights and activations, after the activation function in networks with ReLU and before it in "
+    "those with GELU."
 )
 SCALES: dict[Scale, str] = {
     "quick": "**Quick settings: these numbers mean nothing.**",

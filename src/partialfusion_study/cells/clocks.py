@@ -88,6 +88,7 @@ class IndexFused:
     model: nn.Module
     plan: pf.Plan
     layout: Mapping[str, pf.Space]
+    sources: tuple[nn.Module, ...]
 
 
 def fused_by_index(models: Sequence[nn.Module], x: Tensor, alpha: float, round_to: int = 1) -> IndexFused:
@@ -102,4 +103,4 @@ def fused_by_index(models: Sequence[nn.Module], x: Tensor, alpha: float, round_t
         reductions[space.name] = merge([Coupling.of_pairs(index, index, joined)], (0.5, 0.5))
     plan = pf.Plan(reductions, (0.5, 0.5))
     made = apply(models, [blueprint, blueprint], plan, Inputs.of(x))
-    return IndexFused(made.model.eval(), plan, made.layout)
+    return IndexFused(made.model.eval(), plan, made.layout, tuple(models))

@@ -14,11 +14,11 @@ from ..methods import AVERAGE, MethodConfig
 from ..report import Figure, Line, Panel, Row, Table, Value
 from ..text_recipes import TextPair, TextRecipe
 from .experiment import Experiment, Report, Results
-from .settings import Scale, gpt_pairs, scaled, tested_bytes
+from .settings import FURTHER, Scale, gpt_pairs, scaled, tested_bytes
 
-TUNED = "tuned from one base"  # the pair of the target
-SIZES = (0.0, 0.1, 0.2, 0.4)  # below α = 1
-TARGET = 0.2  # the alpha of the target
+TUNED = "tuned from one base"
+TARGET = 0.2  # the alpha of the target, which is for pairs with a base
+SIZES, FEW = (0.0, 0.1, TARGET, 0.4), (0.0, TARGET)  # below α = 1
 PASSAGES = 256  # unlabelled
 FACTORS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # of task vectors
 CHOSEN_ON = 16_384  # bytes of each domain
@@ -50,7 +50,7 @@ class Dial:
     @property
     def sizes(self) -> dict[str, tuple[float, ...]]:
         """Method → the sizes."""
-        below = (0.0, TARGET) if self.scale == "quick" else SIZES
+        below = FEW if self.scale == "quick" or self.title == FURTHER else SIZES
         return {label: (*below, 1.0) if label == FUSED else below for label in METHODS}
 
     @property
@@ -200,10 +200,10 @@ def _merging(made: dict[str, Dial]) -> str:
 
 def _finding(made: dict[str, Dial], results: Results) -> str:
     parts = []
-    for title, dial in made.items():
+    for dial in made.values():
         best = _best(dial, results)
         parts += [_summary(dial, results, best), f"{_closed(dial, results, best)}."]
-        if title == TUNED:
+        if dial.pair.base is not None:
             parts.append(_verdict(dial, results, best))
     return " ".join(parts)
 

@@ -8,7 +8,18 @@ from statistics import fmean
 
 from ..cell import Cell
 from ..cells import Compress, Train
-from ..methods import CLUSTER, CLUSTER_POST, OURS, OURS_REFIT, PRUNING, PRUNING_OT, MethodConfig
+from ..methods import (
+    AFTER_RELU,
+    CLUSTER,
+    CLUSTERING,
+    EXCHANGE,
+    EXCHANGE_REFIT,
+    OURS,
+    OURS_REFIT,
+    PRUNING,
+    PRUNING_OT,
+    MethodConfig,
+)
 from ..recipes import Recipe
 from ..report import Figure, Line, Panel, Row, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
@@ -16,13 +27,13 @@ from .grids import ACCURACY
 from .runs import measured
 from .settings import Scale, scaled, setting, tested, vgg_pairs
 
-PLAIN, POST, CLUSTERED = "pruning", "pruning + OT post-processing", "clustering"
+PLAIN, POST = "pruning", "pruning + OT post-processing"
 METHODS: dict[str, MethodConfig] = {
     PLAIN: PRUNING,
     POST: PRUNING_OT,
-    CLUSTERED: CLUSTER,
-    "clustering with exchange (ours)": OURS,
-    "clustering with exchange, refitted (ours)": OURS_REFIT,
+    CLUSTERING: CLUSTER,
+    EXCHANGE: OURS,
+    EXCHANGE_REFIT: OURS_REFIT,
 }
 
 
@@ -54,8 +65,8 @@ class Pruning:
     def claims(self, results: Results, networks: str) -> list[Verdict]:
         """The verdicts on what is better than what, at every size."""
         return [
-            self.ahead(results, CLUSTERED, PLAIN, f"For {networks}, clustering improves on pruning."),
-            self.ahead(results, CLUSTERED, POST, f"For {networks}, clustering improves on OT post-processing."),
+            self.ahead(results, CLUSTERING, PLAIN, f"For {networks}, clustering improves on pruning."),
+            self.ahead(results, CLUSTERING, POST, f"For {networks}, clustering improves on OT post-processing."),
         ]
 
     def regimes(self, results: Results) -> Verdict:
@@ -103,7 +114,7 @@ class Pruning:
 
 def vggs(scale: Scale) -> Pruning:
     models = [model for pair in vgg_pairs(scale) for model in (pair.a, pair.b)]
-    return Pruning(models, scale, METHODS | {CLUSTERED: CLUSTER_POST})
+    return Pruning(models, scale, METHODS | AFTER_RELU)
 
 
 def cells(scale: Scale) -> list[Cell]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..cell import Cell
 from ..cells.finetune import Start
@@ -32,7 +32,6 @@ NAMES: dict[Start, str] = {
 }
 CHANCE = 10.0
 WIDER: tuple[Start, ...] = ("random", "net2net", "fresh")  # single networks of the fusion's widths
-NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -44,35 +43,21 @@ class Block:
     tuning: Tuning
     paper: Mapping[str, tuple[float, ...]]
     alone: str
-    unrun: tuple[float, ...] = ()  # sizes at which no network starts anew
-
-    def starts(self, alpha: float) -> list[Start]:
-        """The single networks of a size."""
-        return [start for start in WIDER if start != "fresh" or alpha not in self.unrun]
 
     def table(self, results: Results) -> Table:
         def rows(results: Results) -> list[Row]:
             published = {start: self.paper["random" if start == "fresh" else start] for start in NAMES}
-            return [self.row(results, start, published[start]) for start in NAMES]
+            return [
+                self.tuning.row(results, name, start, "after", paper=published[start]) for start, name in NAMES.items()
+            ]
 
         note = f"{self.tuning.note(results, f'model A {self.alone}')} At α = 0 nothing is widened."
         return self.tuning.table(results, self.name, f"{self.title}: accuracy (%) after fine-tuning", rows, note)
 
-    def row(self, results: Results, start: Start, paper: tuple[float, ...]) -> Row:
-        """Accuracies after fine-tuning."""
-        left = self.unrun if start == "fresh" else ()
-        tuning = replace(self.tuning, alphas=tuple(a for a in self.tuning.alphas if a not in left))
-        label, *values = tuning.row(results, NAMES[start], start, "after", paper=paper)
-        found = dict(zip(tuning.alphas, values, strict=True))
-        return (label, *(found.get(a, NOT_RUN) for a in self.tuning.alphas))
-
     def cells(self) -> list[Cell]:
         tuning = self.tuning
         wider = [
-            tuning.cell(k, start, alpha)
-            for k in range(len(tuning.pairs))
-            for alpha in tuning.alphas
-            for start in self.starts(alpha)
+            tuning.cell(k, start, alpha) for k in range(len(tuning.pairs)) for alpha in tuning.alphas for start in WIDER
         ]
         return [*tuning.cells("fusion"), *tuning.parents(), *wider]
 
@@ -81,7 +66,7 @@ class Block:
         return {
             alpha: all(
                 self.tuning.mean(results, "fusion", alpha, "after") > self.tuning.mean(results, start, alpha, "after")
-                for start in self.starts(alpha)
+                for start in WIDER
             )
             for alpha in self.tuning.alphas
         }
@@ -91,7 +76,7 @@ class Block:
         ahead = self.ahead(results)
         gaps = {
             a: self.tuning.mean(results, "fusion", a, "after")
-            - max(self.tuning.mean(results, start, a, "after") for start in self.starts(a))
+            - max(self.tuning.mean(results, start, a, "after") for start in WIDER)
             for a in wide
         }
         kept = [self.tuning.mean(results, "net2net", a, "after") for a in self.tuning.alphas]
@@ -110,17 +95,10 @@ class Block:
 
 
 def blocks(scale: Scale) -> tuple[Block, Block]:
-    """MLPs and ResNet-18; at the usual scale the largest ResNet-18 is not trained from new weights."""
+    """MLPs and ResNet-18."""
     return (
         Block("mlp", "MLP on split MNIST", mlps(scale), MLP, "94.4 after fine-tuning"),
-        Block(
-            "resnet",
-            "ResNet-18 on split CIFAR-10",
-            resnets(scale),
-            RESNET,
-            "86.8 after fine-tuning",
-            (0.8,) if scale == "usual" else (),
-        ),
+        Block("resnet", "ResNet-18 on split CIFAR-10", resnets(scale), RESNET, "86.8 after fine-tuning"),
     )
 
 
@@ -177,7 +155,7 @@ def _lost(block: Block, results: Results) -> list[Verdict]:
         claim = (
             f"{block.title}: random widening ({NAMES[start]}) is at chance before fine-tuning, and recovers only 48 %."
         )
-        wide = [a for a in block.tuning.alphas if a > 0 and start in block.starts(a)]
+        wide = [a for a in block.tuning.alphas if a > 0]
         before, after = ([block.tuning.mean(results, start, a, what) for a in wide] for what in ("before", "after"))
         single = block.tuning.mean(results, "net2net", 0.0, "after")
         listed = ", ".join(f"{b:.2f} and {e:.2f} % (α = {a:g})" for a, b, e in zip(wide, before, after, strict=True))

@@ -20,6 +20,7 @@ QUICK_ALPHAS = (0.0, 0.5, 1.0)
 QUICK_TESTED = 200
 QUICK_IMAGES = 400  # for training
 SPLIT: tuple[Part, Part] = ("even", "odd")
+FURTHER = "tuned further from one base"
 
 
 def alphas(scale: Scale, *, coarse: bool = False) -> tuple[float, ...]:
@@ -73,17 +74,13 @@ def vit_pairs(scale: Scale) -> list[Pair]:
 
 
 def cifar_vit_pairs(scale: Scale) -> dict[str, Pair]:
-    """Small vision transformers on CIFAR-10: both on the same images, at the full scale also by even and odd classes.
-
-    Not in the paper.
-    """
+    """Small vision transformers on CIFAR-10: both on the same images, and by even and odd classes; not in the paper."""
     epochs = 40 if scale == "full" else 5
     same = [cifar_vit_recipe(k, epochs=epochs) for k in range(2)]
     split = [cifar_vit_recipe(k, part=part, epochs=epochs) for k, part in enumerate(SPLIT)]
     if scale == "quick":
         same, split = ([replace(_small(r, scale), width=8) for r in both] for both in (same, split))
-    found = {"all images": Pair(*same), "even and odd classes": Pair(*split)}
-    return found if scale != "usual" else {"all images": found["all images"]}
+    return {"all images": Pair(*same), "even and odd classes": Pair(*split)}
 
 
 def vgg_pairs(scale: Scale) -> list[Pair]:
@@ -122,6 +119,20 @@ def resnet_pairs(scale: Scale, *, hard: bool = False) -> list[Pair]:
     ]
 
 
+def resnet_ring(scale: Scale) -> list[Pair]:
+    """Three ResNet-18 on CIFAR-10, each with the next; those of the first pair are those of `resnet_pairs`."""
+    if scale != "usual":
+        return resnet_pairs(scale)
+    a, b, c = (short_recipe("resnet18", start=k, order=k, epochs=12) for k in range(3))
+    return [Pair(a, b), Pair(b, c), Pair(c, a)]
+
+
+def resnet_width_pairs(scale: Scale, widths: Sequence[int]) -> list[Pair]:
+    """A pair of ResNet-18 on CIFAR-10 of each width, all trained in the same way and for two epochs only."""
+    recipes = [_small(short_recipe("resnet18", start=k, order=k, epochs=2), scale) for k in range(2)]
+    return [Pair(*(replace(recipe, width=width) for recipe in recipes)) for width in widths]
+
+
 def split_resnet_pairs(scale: Scale) -> list[Pair]:
     """ResNet-18 on CIFAR-10: A sees mostly the classes with even numbers, B mostly the others."""
     if scale == "full":
@@ -132,12 +143,19 @@ def split_resnet_pairs(scale: Scale) -> list[Pair]:
 
 
 def gpt_pairs(scale: Scale) -> dict[str, TextPair]:
-    """Language models of bytes, one of each domain: trained apart, and tuned from one base; not in the paper."""
+    """Language models of bytes, one of each domain: trained apart, and tuned from one base, a little or further.
+
+    Not in the paper.
+    """
     longer = 10 if scale == "full" else 1
     base = _tiny(gpt_recipe(("python", "prose"), 2, steps=1600 * longer, batch=16), scale)
     apart = (_tiny(gpt_recipe((domain,), k, steps=1200 * longer, batch=8), scale) for k, domain in enumerate(DOMAINS))
     same = (_tiny(tuned(base, domain, steps=400 * longer, batch=8, rate=1e-3), scale) for domain in DOMAINS)
-    return {"trained apart": TextPair(*apart), "tuned from one base": TextPair(*same)}
+    found = {"trained apart": TextPair(*apart), "tuned from one base": TextPair(*same)}
+    if scale != "quick":
+        further = (tuned(base, domain, steps=1000 * longer, batch=8, rate=2e-3) for domain in DOMAINS)
+        found[FURTHER] = TextPair(*further)
+    return found
 
 
 def _tiny(recipe: TextRecipe, scale: Scale) -> TextRecipe:

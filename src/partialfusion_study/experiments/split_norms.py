@@ -15,6 +15,7 @@ from .runs import measured
 from .settings import Scale, alphas, setting, split_resnet_pairs
 
 IMAGES = 500  # on which variances are measured
+ISOLATED = 0.4  # alpha at which some channels stay isolated
 FREE, MEASURED = "weights, data-free", "weights, recalibrated"
 METHODS: dict[str, MethodConfig] = {
     FREE: PARTIAL_OT,
@@ -25,14 +26,14 @@ METHODS: dict[str, MethodConfig] = {
 
 
 def make_grid(scale: Scale) -> Grid:
-    """At the usual scale only the size of one model."""
-    sizes = (0.0, 1.0) if scale == "usual" else alphas(scale)
+    """At the usual scale only the size of one model, and the size at which the variances are looked at."""
+    sizes = (0.0, ISOLATED, 1.0) if scale == "usual" else alphas(scale)
     return Grid(split_resnet_pairs(scale), METHODS, sizes, (EQUAL,), scale)
 
 
 def variances(scale: Scale) -> Variances:
     """Of the fusion by weights, where some channels stay isolated."""
-    return Variances(split_resnet_pairs(scale)[0], PARTIAL_OT, 0.4, 100 if scale == "quick" else IMAGES)
+    return Variances(split_resnet_pairs(scale)[0], PARTIAL_OT, ISOLATED, 100 if scale == "quick" else IMAGES)
 
 
 def cells(scale: Scale) -> list[Cell]:

@@ -155,20 +155,15 @@ def report(scale: Scale, results: Results) -> Report:
 def _setting(made: list[Dial]) -> str:
     dial = made[0]
     one, images = dial.pair.a, scaled(FUSION, dial.scale).images
-    split = (
-        "; of those of *even and odd classes*, A has seen 4,600 images of each class with an even number and 150 of "
-        "each other, B the reverse"
-        if any(d.pair.a.subset.part == "even" for d in made)
-        else "; networks of even and odd classes were not trained at this scale"
-    )
     quick = " **Quick settings: the numbers mean nothing.**" if dial.scale == "quick" else ""
     return (
         f"Vision transformers on CIFAR-10 with {one.width // 16} blocks, four heads, a residual stream of {one.width} "
         "channels, MLPs of twice that and patches of 4×4 pixels, which start from different random weights. They were "
         f"trained with Adam (learning rate {one.training.rate:g}, one cycle) in batches of {one.training.batch} for "
         f"**{one.training.epochs} epochs only**, on a CPU, so their accuracy is far below what such networks reach; "
-        "compare rows with each other. The networks of *all images* have seen everything but 250 images of each class"
-        f"{split}. Nothing was chosen on test images for this page; numbers are on the first "
+        "compare rows with each other. The networks of *all images* have seen everything but 250 images of each class; "
+        "of those of *even and odd classes*, A has seen 4,600 images of each class with an even number and 150 of each "
+        "other, B the reverse. Nothing was chosen on test images for this page; numbers are on the first "
         f"{dial.tested:,} of them. Channels are matched by activations on {images:,} unlabelled images that no network "
         "was trained on, which refit uses as well. *Directions* are aligned jointly "
         '(`similarity="rotation"`, `align="fixed-point"`) where the row does not say "in one pass" '
