@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-oldest fuzz check format docs bench peers catalogue results clean
+.PHONY: demo test test-oldest test-newest fuzz check format docs bench peers catalogue results clean
 
 # What only the tests need: the models of the catalogue and the zoo, and what transformers and timm import.
 MODELS := torchvision timm transformers huggingface_hub tokenizers regex tqdm httpx2 httpcore2 h11 truststore
@@ -24,19 +24,28 @@ demo: $(READY)
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
-# The core of the tests with the oldest versions that pyproject.toml allows. PyPI has PyTorch for x86-64 Linux only with CUDA;
-# where another index has a plain build, name it: make test-oldest INDEX=https://…
+# The core of the tests with the oldest versions that pyproject.toml allows, and with the newest that there are. PyPI has
+# PyTorch for x86-64 Linux only with CUDA; where another index has a plain build, name it: make test-oldest INDEX=https://…
 OLDEST := .venv-oldest
+NEWEST := .venv-newest
 CORE := tests/test_invariants.py tests/kernels tests/solvers tests/features tests/surgery tests/files tests/cli
 LOWEST = $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",/\1==\2/p' pyproject.toml)
+LATEST = $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=.*",/\1/p' pyproject.toml)
+define core-with
+$(PYTHON) -m venv $(1)
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(INDEX),--extra-index-url $(INDEX)) \
+	$(2) pytest hypothesis scikit-learn pillow matplotlib
+OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/src $(1)/bin/python -m pytest $(CORE)
+endef
 test-oldest:
-	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(INDEX),--extra-index-url $(INDEX)) \
-		$(LOWEST) pytest hypothesis scikit-learn pillow matplotlib
-	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/src $(OLDEST)/bin/python -m pytest $(CORE)
+	$(call core-with,$(OLDEST),$(LOWEST))
+test-newest:
+	$(call core-with,$(NEWEST),--upgrade $(LATEST))
 
-# Twenty thousand changed files and 140 kills, in ten to fifteen minutes on two cores; a few hundred are among the tests.
+# Twenty thousand changed files and 140 kills, in ten to fifteen minutes on two cores, and calls from eight threads, twenty
+# rounds each; less of all is among the tests.
 fuzz: $(READY)
+	OMP_NUM_THREADS=1 PARTIALFUSION_THREADS=8,20 $(BIN)/python -m pytest tests/test_alone.py -k threads
 	cd tests && OMP_NUM_THREADS=1 PYTHONPATH=. ../$(BIN)/python -m fuzz
 
 check: $(READY)
@@ -71,4 +80,4 @@ results: $(READY)
 	$(BIN)/partialfusion study report
 
 clean:
-	rm -rf $(VENV) $(OLDEST) site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) site .pytest_cache .mypy_cache .ruff_cache

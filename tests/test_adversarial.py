@@ -227,6 +227,17 @@ def test_statistics_that_are_updated_in_any_mode_come_back() -> None:
     assert all(identical(state, model) for state, model in zip(before, models, strict=True))
 
 
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_embeddings_that_shorten_their_rows_come_back(kind: type[nn.Embedding | nn.EmbeddingBag]) -> None:
+    parts = [] if kind is nn.EmbeddingBag else [nn.Flatten()]
+    width = 6 if kind is nn.EmbeddingBag else 18
+    models = [randomised(nn.Sequential(kind(9, 6, max_norm=0.1), *parts, L(width, 8), L(8, 4)), s) for s in (0, 1)]
+    words = torch.arange(9).view(3, 3)
+    before = [snapshot(m) for m in models]
+    pf.fuse(models, words, alpha=0.5, data=[words], refit=True)
+    assert all(identical(state, model) for state, model in zip(before, models, strict=True))
+
+
 def test_code_that_writes_into_buffers_and_inputs_disturbs_nothing() -> None:
     models = [
         randomised(Net(shifting, a=L(6, 8), c=L(8, 4), seen=torch.zeros((), dtype=torch.long)), s) for s in (0, 1)

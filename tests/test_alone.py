@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ import partialfusion as pf
 from rotation.networks import Transformer
 from zoo import ZOO, identical, snapshot
 
-THREADS, ROUNDS = 4, 2
+THREADS, ROUNDS = (int(n) for n in os.environ.get("PARTIALFUSION_THREADS", "4,2").split(","))  # 8,20 in make fuzz
 
 
 def models(seed: int = 0) -> list[nn.Module]:
@@ -57,7 +58,7 @@ def test_threads_that_rotate_and_refit() -> None:
         return pf.fuse(sources, x, data=data, alpha=0.5, **options[k % len(options)]).model  # type: ignore[arg-type]
 
     expected = [snapshot(fused(k)) for k in range(len(options))]
-    for k, found in enumerate(in_threads(fused, len(options))):
+    for k, found in enumerate(in_threads(fused, len(options) * ROUNDS // 2)):
         assert identical(expected[k % len(options)], found)
     assert all(identical(held, model) for held, model in zip(before, sources, strict=True))
 
@@ -74,8 +75,8 @@ def test_threads_that_interpolate_and_prune() -> None:
         lambda: pf.prune(sources[0], x, keep=0.5, method="magnitude"),
     ]
     expected = [snapshot(reduce().model) for reduce in work]
-    for k, found in enumerate(in_threads(lambda k: work[k]().model, len(work))):
-        assert identical(expected[k], found)
+    for k, found in enumerate(in_threads(lambda k: work[k % len(work)]().model, len(work) * ROUNDS // 2)):
+        assert identical(expected[k % len(work)], found)
     assert all(identical(held, model) for held, model in zip(before, sources, strict=True))
     assert all(torch.equal(held, batch) for held, batch in zip(given, data, strict=True))
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -43,6 +44,7 @@ def test_every_point_is_reported(study: digits.Study) -> None:
         ("model B", None, (0.0, 1.0)),
         *(("average", 0.0, mix) for mix in mixes),
         *(("partial-ot", alpha, mix) for alpha in digits.ALPHAS for mix in mixes),
+        *(("interpolate", alpha, mix) for alpha in digits.ALPHAS for mix in mixes),
         *(("ensemble", None, mix) for mix in mixes),
     ]
 
@@ -74,6 +76,9 @@ def test_what_the_demo_shows(study: digits.Study) -> None:
     assert min(a.accuracy, b.accuracy) > 0.75
     assert ensemble.accuracy > max(a.accuracy, b.accuracy)
     assert study.find("partial-ot", alpha=0.0, share=0.5).accuracy > study.find("average", share=0.5).accuracy + 0.1
+    fitted = study.find("interpolate", alpha=0.0, share=0.5)
+    assert fitted.ratio == 1
+    assert fitted.accuracy > max(a.accuracy, b.accuracy), "one network of their size is better than either"
 
 
 def test_parents_and_fused_networks_are_measured_alone(study: digits.Study, pair: digits.Specialists) -> None:
@@ -87,6 +92,8 @@ def test_parents_and_fused_networks_are_measured_alone(study: digits.Study, pair
         assert point.accuracy == digits.tested(result.model)
         assert (point.effective, point.effective_ratio) == (result.count.effective, result.count.effective_ratio)
         assert (point.dense, point.ratio) == (result.count.dense, result.count.ratio)
+    fitted = pf.fuse(models, x, alpha=0.25, mix=0.3, method="interpolate", refit=True, data=digits.unlabelled(pair))
+    assert study.find("interpolate", alpha=0.25, share=0.3).accuracy == digits.tested(fitted.model)
 
 
 def test_split(pair: digits.Specialists) -> None:
@@ -120,6 +127,7 @@ def test_command(
     result = CliRunner().invoke(cli.app, ["demo", "--json", "--save", "kept"])
     assert (result.exit_code, result.stderr) == (0, "")
     assert json.loads(result.stdout) == json.loads(json.dumps(study.record()))
+    assert np.array_equal(np.load("kept/images.npy"), torch.cat(digits.unlabelled(pair)).numpy())
     for model, name in ((pair.a, "a"), (pair.b, "b")):
         kept = load_model(NET, f"kept/{name}.safetensors").state_dict()
         assert all(torch.equal(kept[n], t) for n, t in model.state_dict().items())
@@ -133,10 +141,14 @@ def test_text_and_next_steps(
     monkeypatch.setattr(digits, "specialists", lambda *args, **options: pair)
     monkeypatch.setattr(digits, "study", lambda *args, **options: study)
     runner = CliRunner()
-    text = runner.invoke(cli.app, ["demo"], env={"COLUMNS": "100"}).stdout
-    assert max(len(line) for line in text.splitlines()) <= 101
+    text = runner.invoke(cli.app, ["demo"], env={"COLUMNS": "80"}).stdout
+    proposed = text.index("Try next")
+    assert max(len(line) for line in text[:proposed].splitlines()) <= 80
+    assert "…" not in text
     for point in study.points:
         assert f"{point.accuracy:.1%}" in text
+        assert f"{point.ratio:.2f}×" in text
+        assert f"{point.effective_ratio:.2f}×" in text
     lines = [line.strip() for line in text.split("Try next")[1].replace("\\\n", "").splitlines() if line.strip()]
     commands = [line.split() for line in lines if line.startswith("partialfusion ")]
     assert [c[1] for c in commands] == ["trace", "demo", "fuse"]
@@ -154,6 +166,7 @@ def test_next_steps_after_saving_in_a_folder_with_a_space() -> None:
     (fuse,) = [shlex.split(line) for line in text.splitlines() if line.startswith("partialfusion fuse")]
     assert fuse[3:5] == ["my digits/a.safetensors", "my digits/b.safetensors"]
     assert fuse[-1] == "my digits/fused.safetensors"
+    assert fuse[fuse.index("--data") + 1] == "my digits/images.npy"
 
 
 def test_everything_is_fused_once(pair: digits.Specialists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +192,7 @@ def test_a_network_that_fails_is_an_error(pair: digits.Specialists, monkeypatch:
         return replace(found, points=(*found.points[:-1], replace(found.points[-1], score=None, error="no luck")))
 
     monkeypatch.setattr(digits, "frontier", partly_failed)
-    with pytest.raises(pf.FusionError, match="partial-ot at alpha 0.5 could not be measured: no luck"):
+    with pytest.raises(pf.FusionError, match="interpolate at alpha 0.5 could not be measured: no luck"):
         digits.study(pair, alphas=(0.5,), shares=(0.5,))
 
 

@@ -191,6 +191,31 @@ class Transformer(nn.Module):
         return self.head(self.norms[4](x)[:, 0])
 
 
+class Tied(nn.Module):
+    """One weight maps to the hidden channels and back."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width, 10))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x @ self.weight.T + self.bias) @ self.weight
+
+
+class ThereAndBack(nn.Module):
+    """One weight maps hidden channels to others and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(10, 7), nn.Linear(7, 3)
+        self.weight = nn.Parameter(torch.zeros(9, 7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(torch.relu(self.first(x)) @ self.weight.T)
+        return self.last(torch.relu(x @ self.weight))
+
+
 @dataclass(frozen=True)
 class Exhibit:
     """A network of the zoo: how to build it (at several widths) and inputs for it."""

@@ -36,7 +36,7 @@ from .errors import DataError, OptionError
 from .fusing.budget import Budget
 from .fusing.methods import PruningMethod
 from .fusing.mix_search import best_mix
-from .fusing.options import Method, resolve, ridge_of, zeros_of
+from .fusing.options import Method, check_masses_in_budget, resolve, ridge_of, zeros_of
 from .fusing.pipeline import Pipeline
 from .fusing.prepare import traced
 from .fusing.refitting import refit_result
@@ -173,7 +173,8 @@ def fuse(
         blueprint: a traced blueprint of the last model, to save tracing it again.
         check: verify the blueprint when it is traced here, and at alpha=1 that the result is the ensemble.
         allow_shortfall: accept a result that falls short of what was asked for, with a warning instead of an error: at
-            alpha=1 one that is not the ensemble, or the plain average where no channels can be matched.
+            alpha=1 one that is not the ensemble, the plain average where no channels can be matched, or with a bound on
+            latency one that is slower than the models one by one.
         seed: random seed of the checks, and of the search in generalised pruning.
         device: where to compute the heavy parts (costs, products, least squares), such as "cuda"; the models and
             the result stay where they are. Default: there, too.
@@ -183,8 +184,8 @@ def fuse(
     check_models(models)
     if budget is not None and alpha is not None:
         raise OptionError("alpha and budget exclude each other: a budget finds an alpha for every space")
-    if budget is not None and masses != "equal":
-        raise OptionError(f"masses={masses!r} needs a given alpha: budgets compare sizes by channels of equal masses")
+    if budget is not None:
+        check_masses_in_budget(masses)
     auto = isinstance(mix, str) and mix == "auto"  # an array compares with a text element by element
     if auto != (evaluate is not None):
         raise OptionError(

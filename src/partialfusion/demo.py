@@ -21,6 +21,12 @@ from .tradeoff import Point as FrontierPoint
 PIXELS, CLASSES = 64, 10
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)  # multiples of 16 channels, which kernels like
 SHARES = (0.3, 0.5, 0.7)  # the share of model A in the mix
+# What is measured: the first two without data, the last fitted to the two networks on unlabelled images.
+METHODS: dict[str, dict[str, Any]] = {
+    "average": {"method": "average", "features": "weights", "norm": "analytic"},
+    "partial-ot": {"method": "partial-ot", "features": "weights", "norm": "analytic"},
+    "interpolate": {"method": "interpolate", "refit": True},
+}
 DIGIT = 4  # the digit that only model A knows
 STEPS = 1200  # training steps of each model
 TEST_FRACTION = 0.3
@@ -211,8 +217,9 @@ def study(
 ) -> Study:
     """The parents, the ensemble, the plain average and the grid of fused networks, all on the test images.
 
-    Nothing is chosen by the accuracies: every point of the grid is reported. The first network that cannot be fused or
-    measured is an error, and Ctrl-C ends the study without a result.
+    The networks of `interpolate` are fitted to the parents on the training images, without labels. Nothing is chosen by
+    the accuracies: every point of the grid is reported. The first network that cannot be fused or measured is an error,
+    and Ctrl-C ends the study without a result.
 
     Args:
         pair: the trained networks with their data.
@@ -227,8 +234,9 @@ def study(
         pair.data_b.images[:2],
         evaluate=[(pair.test.images, pair.test.digits)],
         alphas=alphas,
-        methods=("average", "partial-ot"),
+        methods=METHODS,
         mixes=shares,
+        data=unlabelled(pair),
         round_to=round_to,
         size="effective",
         details=details,
@@ -241,6 +249,11 @@ def study(
     )
     points = (*parents, *fused, *ensembles)
     return Study(pair.seed, pair.digit, len(pair.data_a), len(pair.data_b), len(pair.test), points, found)
+
+
+def unlabelled(pair: Specialists) -> list[Tensor]:
+    """The training images of both networks, in batches, without their labels."""
+    return list(torch.cat([pair.data_a.images, pair.data_b.images]).split(256))
 
 
 def _point(measured: FrontierPoint, single: FrontierPoint) -> Point:

@@ -38,7 +38,7 @@ class ClusterError(FusionError):
 
 
 class ShortfallError(FusionError):
-    """What was asked for can be met for a part of the network only; `allow_shortfall=True` accepts that."""
+    """The result falls short of what was asked for; `allow_shortfall=True` accepts that."""
 
 
 class VerificationError(FusionError):

@@ -14,6 +14,7 @@ from partialfusion.blocks.whole import WholeTimes, whole_times
 from partialfusion.core.inputs import Inputs
 from partialfusion.fusing.budget import Stopwatch
 from partialfusion.surgery.layout import in_channels_last
+from partialfusion.tradeoff.cost import Timer
 from zoo import identical
 
 X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -114,3 +115,26 @@ def test_the_reference_without_sources_is_the_dense_module(monkeypatch: pytest.M
     monkeypatch.setattr(Stopwatch, "ratios", lambda self, others: dict.fromkeys(others, 0.5))
     found = whole_times({"dense": result.model, "blocks": to_blocks(result)}, (), Inputs.of(X))
     assert (found.forms, found.ensemble) == ({"dense": 1.0, "blocks": 0.5}, None)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_the_models_are_timed_in_the_layout_that_is_faster(last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the models one by one would seem slower than they are, and a fused one fast beside them."""
+    result = fused()
+    seen = []
+
+    def ratios(self: Stopwatch, others: dict[str, nn.Module]) -> dict[str, float]:
+        for model in (self.model, *others.values()):
+            seen.append([is_last(m.weight) for m in model.modules() if isinstance(m, nn.Conv2d)])
+        return dict.fromkeys(others, 0.9 if last else 1.1)
+
+    monkeypatch.setattr(Stopwatch, "ratios", ratios)
+    whole_times({"dense": result.model}, result.sources, Inputs.of(X))
+    usual, tried, *timed = seen
+    assert (usual, tried) == ([False] * 2, [True] * 2)
+    reference, dense, together = timed
+    assert (reference, dense, together) == ([last] * 2, [False] * 2, [last] * 4)
+    seen.clear()
+    frontier_timer = Timer(result.sources[-1], Inputs.of(X))
+    frontier_timer.module("ensemble", result.sources[0])
+    assert seen[2:] == [[last] * 2, [last] * 2]

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# The wheel of torchvision registers kernels for these operators, which a CPU build of torch does not define.
+# The wheel of torchvision registers kernels for these operators, which it only defines beside a torch with CUDA.
 _LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
 for _name in ("nms", "qnms"):
-    if not hasattr(torch.ops.torchvision, _name):
+    if torch.version.cuda is None and not hasattr(torch.ops.torchvision, _name):
         _LIBRARY.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 from torchvision import models  # noqa: E402

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +21,8 @@ from torch import nn
 
 import partialfusion as pf
 from partialfusion import api
+from partialfusion.cli.frontier import frontier
+from partialfusion.cli.fuse import fuse
 from partialfusion.cli.parse import example_inputs
 from partialfusion.cli.terminal import TRACEBACK
 from partialfusion.errors import OptionError
@@ -47,6 +51,8 @@ FUSE = ("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6")
             ("--method", "ot", "--align", "greedy", "--convention", "mass"),
             {"method": "ot", "align": "greedy", "convention": "mass"},
         ),
+        (("--masses", "incoming"), {"masses": "incoming"}),
+        (("--masses", "outgoing", "--method", "ot"), {"masses": "outgoing", "method": "ot"}),
     ],
 )
 def test_fuse_equals_the_library(folder: Path, options: tuple[str, ...], keywords: dict[str, object]) -> None:
@@ -59,6 +65,18 @@ def test_fuse_equals_the_library(folder: Path, options: tuple[str, ...], keyword
     same_state(load_state(out), expected.model.state_dict())
     assert str(expected.summary()) in result.stdout
     assert result.stderr == ""
+
+
+def test_every_option_of_the_library_is_on_the_command_line_and_in_recipes(folder: Path) -> None:
+    """Except for objects, and for progress, which a command shows by itself."""
+    keywords = {p.name for p in inspect.signature(pf.fuse).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    assert keywords - set(inspect.signature(fuse).parameters) == {"blueprint", "progress"}
+    assert {p.name for p in inspect.signature(pf.frontier).parameters.values() if p.kind is p.KEYWORD_ONLY} - set(
+        inspect.signature(frontier).parameters
+    ) == {"blueprint", "progress", "details"}
+    Path("r.yaml").write_text("".join(f"{name}: [[]]\n" for name in sorted(keywords)))
+    unknown = re.findall(r"unknown key '(\w+)'", run("run", "r.yaml").stderr)
+    assert unknown == ["blueprint", "progress"]
 
 
 def test_an_entry_of_the_output_is_named(folder: Path) -> None:
@@ -303,6 +321,8 @@ def test_global_random_state_stays(folder: Path) -> None:
         (("--align", "x"), "align='x'"),
         (("--norm", "x"), "norm='x'"),
         (("--convention", "x"), "convention='x'"),
+        (("--masses", "x"), "masses='x'"),
+        (("--masses", "incoming", "--budget", "1.2"), "needs a given alpha"),
         (("--features", "activations"), "needs data"),
         (("--data", "nothing.npy"), "nothing.npy: there is no such file"),
         (("--data", "junk.npy"), "junk.npy is not a .npy file"),

@@ -144,6 +144,11 @@ def test_bench_takes_the_arguments_of_fuse(folder: Path) -> None:
     expected = pf.fuse(models, torch.ones(2, 6), budget=1.2, data=data, mix=0.3, method="cluster")
     sizes = {s["form"]: s["parameters"] for s in json.loads(result.stdout)["speeds"]}
     assert (sizes["dense"], sizes["blocks"]) == (expected.count.dense, expected.count.effective)
+    shapeless = [word for word in args if word not in ("--input", "2,6")]  # the first batch of the data is timed
+    again = run("bench", *shapeless, "--method", "cluster", "--batch", "8", "--seconds", "0", "--json")
+    assert again.exit_code == 0, again.stderr
+    assert {s["form"]: s["parameters"] for s in json.loads(again.stdout)["speeds"]} == sizes
+    fails(run("bench", SMALL), "give --input SHAPE, or --data FILE")
     own = ("checkpoints", "out", "dtype", "quiet", "shard_size", "cluster")  # about files that fuse writes
     shared = [p for p in inspect.signature(fuse).parameters if p not in own]
     assert set(shared) <= set(inspect.signature(bench).parameters)

@@ -95,6 +95,15 @@ def test_equals_the_library(labelled: Labelled) -> None:
     assert Path("p.html").read_text().count("data-point=") == len(expected.points)
 
 
+def test_masses(folder: Path) -> None:
+    result = run(*SCORED, "--alphas", "0.5", "--masses", "incoming", "--out", "t.json", "--json")
+    assert result.exit_code == 0, result.stderr
+    own = pf.fuse(models(), example_inputs(["2,6"], 0), alpha=0.5, masses="incoming")
+    assert json.loads(result.stdout)["points"][-1]["score"] == score(own.model)
+    fails(run(*SCORED, "--methods", "cluster", "--masses", "incoming", "--out", "t.json"), "ot and partial-ot")
+    fails(run(*SCORED, "--budget", "1.2", "--masses", "incoming", "--out", "t.json"), "needs a given alpha")
+
+
 def test_budgets_and_latency(folder: Path) -> None:
     options = ("--budget", "1.2", "--budget", "params=1.4,flops=1.9", "--latency", "--out", "t.json")
     result = run(*SCORED, *options, "--json")

@@ -50,6 +50,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
             mix: [0.3, 0.7]
             features: activations
             align: greedy
+            masses: outgoing
             site: post
             norm: analytic
             convention: mass
@@ -73,6 +74,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
         mix=[0.3, 0.7],
         features="activations",
         align="greedy",
+        masses="outgoing",
         site="post",
         norm="analytic",
         convention="mass",
@@ -87,6 +89,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
     typed = [
         *("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6", "--alpha", "2=1", "--alpha", "0.25"),
         *("--round-to", "4", "--mix", "0.3,0.7", "--features", "activations", "--align", "greedy", "--site", "post"),
+        *("--masses", "outgoing"),
         *(
             "--norm",
             "analytic",
@@ -209,6 +212,7 @@ def test_dry_run_does_nothing(folder: Path) -> None:
         (TWO + "check: maybe\n", 8, "check: expected true or false, got 'maybe'"),
         (TWO + "refit: 0\n", 8, "refit: expected true, false, auto, or the strength"),
         (TWO + "zeros: some\n", 8, "zeros: 'some' is not known"),
+        (TWO + "masses: heavy\n", 8, "masses: 'heavy' is not known"),
         (TWO + "refit: [1]\n", 8, "refit: expected a number, got a list"),
         (TWO + "data: none.npy\n", 8, "data: none.npy: there is no such file"),
         (TWO + "dtype: float8\n", 8, "dtype: 'float8' is not known; did you mean"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ import partialfusion as pf
 from partialfusion.core.inputs import Inputs
 from partialfusion.features import Activations, Need
 from partialfusion.features.moments import Moments
-from zoo import ZOO, Exhibit, ResNet, permuted_twin, randomised
+from zoo import ZOO, Exhibit, ResNet, ThereAndBack, Tied, error, permuted_twin, randomised
 
 
 def recorded(models: list[nn.Module], blueprint: pf.Blueprint, data: list[Tensor], spaces: list[str]) -> Activations:
@@ -123,3 +125,20 @@ def test_auto_takes_activations_when_there_is_data() -> None:
     models, x = [exhibit.model(0), exhibit.model(1)], exhibit.inputs()
     assert pf.fuse(models, x).recipe.features == "weights"
     assert pf.fuse(models, x, data=[x]).recipe.features == "activations"
+
+
+@pytest.mark.parametrize("build", [lambda: Tied(8), lambda: Tied(10), ThereAndBack], ids=["back", "square", "twice"])
+@pytest.mark.parametrize("site", ["pre", "post"])
+def test_a_weight_with_two_uses_shows_its_channels_in_the_right_one(build: Callable[[], nn.Module], site: str) -> None:
+    model, data = randomised(build(), 0), [torch.randn(40, 10, generator=torch.Generator().manual_seed(0))]
+    blueprint = pf.trace(model, data[0])
+    space = next(s for s in blueprint if any(b.parameter == "weight" and b.axis == 0 for b in s.bindings))
+    found = Activations.record([model] * 2, [blueprint] * 2, map(Inputs.of, data), [space.name], [Need(site)])
+    x = data[0] if isinstance(model, Tied) else torch.relu(model.first(data[0]))
+    computed = x @ model.weight.T + (model.bias if isinstance(model, Tied) else 0.0)
+    wanted = np.corrcoef((computed if site == "pre" else torch.relu(computed)).detach().double().numpy().T)
+    assert found.costs(site, 0)[space.name] == pytest.approx(1 - wanted, abs=1e-5)
+    twin = permuted_twin(model, data[0], 3, blueprint)
+    fused = pf.fuse([twin, model], data[0], alpha=0.0, data=data, site=site, blueprint=blueprint)
+    assert error(fused.model(data[0]), model(data[0])) < 1e-5
+    assert fused.unseen == ()

@@ -174,13 +174,25 @@ def test_a_bound_on_latency_that_no_result_meets_is_told(monkeypatch, caplog):
     honest = itertools.chain([True] * (4 + latency.MIXED), itertools.repeat(False))  # the ensemble, and the widths
     monkeypatch.setattr(latency.Stopwatch, "ratio", lambda *given: size_ratio(*given) if next(honest) else 9.0)
     models, x = pair(20)
-    result = pf.fuse(models, x, budget=pf.Budget(latency=1.5))
+    with pytest.raises(pf.ShortfallError, match=r"SLOWER than the models one by one \(2.00×\).*allow_shortfall=True"):
+        pf.fuse(models, x, budget=pf.Budget(latency=1.5))
+    honest = itertools.chain([True] * (4 + latency.MIXED), itertools.repeat(False))
+    result = pf.fuse(models, x, budget=pf.Budget(latency=1.5), allow_shortfall=True)
     assert not result.latency.holds
     assert "OVER the budget of 1.5" in str(result.summary())
     assert "OVER the budget of 1.5" in caplog.text
     assert "SLOWER than the models one by one (2.00×), and no faster size was found" in caplog.text
     with pytest.raises(OptionError, match="0.20 times the latency of one model is below the smallest result"):
         pf.fuse(models, x, budget=pf.Budget(latency=0.2))
+
+
+def test_a_result_over_the_bound_that_is_faster_than_the_models_is_told_and_returned(monkeypatch, caplog):
+    honest = itertools.chain([True] * (4 + latency.MIXED), itertools.repeat(False))
+    monkeypatch.setattr(latency.Stopwatch, "ratio", lambda *given: size_ratio(*given) if next(honest) else 1.9)
+    models, x = pair(20)
+    result = pf.fuse(models, x, budget=pf.Budget(latency=1.5))
+    assert result.latency.ratio == 1.9
+    assert "OVER the budget of 1.5; the models one by one take 2.00×" in caplog.text
 
 
 def test_bounds_of_every_kind_hold_together():

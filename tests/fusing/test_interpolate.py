@@ -52,6 +52,25 @@ def test_without_data_too(name: str) -> None:
     assert error(fused.model(x), model(x)) < TOLERANCE
 
 
+class Stacked(nn.Module):
+    """The states of the lower layer are computed inside one operation, so that nothing shows them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.last = nn.LSTM(5, 6, num_layers=2, batch_first=True), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layers(x)[0][:, -1])
+
+
+def test_spaces_that_noise_does_not_show_either_are_recovered() -> None:
+    model, x = randomised(Stacked(), 0), torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0))
+    blueprint = pf.trace(model, x)
+    twin = permuted_twin(model, x, seed=3, blueprint=blueprint)
+    fused = pf.fuse([twin, model], x, method="interpolate", alpha=0.0, mix=(0.3, 0.7), blueprint=blueprint)
+    assert error(fused.model(x), model(x)) < TOLERANCE
+
+
 @everything
 @pytest.mark.parametrize("share", [0, 1])
 def test_a_share_of_one_is_that_model(exhibit: Exhibit, share: int) -> None:

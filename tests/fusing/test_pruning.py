@@ -130,15 +130,13 @@ def test_clustering_a_model_with_itself_or_a_twin_is_the_model(name: str, mix: t
 @everything
 @methods
 @pytest.mark.parametrize("share", [0, 1])
-def test_a_model_of_share_zero_breaks_nothing(name: str, method: str, share: int) -> None:
+def test_a_share_of_one_is_that_model(name: str, method: str, share: int) -> None:
     models, x = [EXHIBITS[name].model(0), EXHIBITS[name].model(1)], EXHIBITS[name].inputs()
     mix = [0.0, 0.0]
     mix[share] = 1.0
     for alpha, data in ((0.0, None), (0.4, data_of(name))):
         fused = pf.fuse(models, x, alpha=alpha, mix=mix, method=method, data=data, blueprint=blueprint_of(name))
-        assert torch.isfinite(fused.model(x)).all()
-        if method.startswith("magnitude") and data is None:
-            assert error(fused.model(x), models[share](x)) < TOLERANCE
+        assert error(fused.model(x), models[share](x)) < TOLERANCE
 
 
 @everything

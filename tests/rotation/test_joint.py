@@ -85,3 +85,37 @@ def test_a_twin_is_recovered_from_noise_and_weights() -> None:
     model = Transformer()
     result = fused([rotated_by_hand(model), model], alpha=0.2, data=None, features="weights")
     assert gap(output(result.model), output(model)) < 1e-4
+
+
+class Words(nn.Module):
+    """The mean of some words, a rotatable space, and hidden channels of which most are silent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.hidden, self.output = nn.Embedding(11, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+        with torch.no_grad():
+            self.hidden.bias.copy_(torch.tensor([2.0, 2.0] + [-6.0] * 6))
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.output(torch.relu(self.hidden(self.words(x).mean(1))))
+
+
+@pytest.mark.parametrize("method", ["partial-ot", "interpolate"])
+def test_silent_channels_do_not_lead_a_twin_astray(method: str) -> None:
+    """Behind the activation function nothing tells the silent channels apart."""
+    model, twin = Words(), Words()
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        twin.hidden.weight.copy_(model.hidden.weight[order])
+        twin.hidden.bias.copy_(model.hidden.bias[order])
+        twin.output.weight.copy_(model.output.weight[:, order])
+    generator = torch.Generator().manual_seed(2)
+    data = [torch.randint(11, (8, 6), generator=generator) for _ in range(3)]
+    active = torch.relu(model.hidden(model.words(torch.cat(data)).mean(1))).amax(0) > 0
+    assert int((~active).sum()) > 2
+    result = pf.fuse([twin, model], data=data, alpha=0.0, method=method, similarity="rotation", mix=0.3)
+    assert result.rotated == ("words",)
+    unseen = torch.randint(11, (8, 6), generator=generator)
+    assert torch.allclose(result.model(unseen), model(unseen), atol=1e-5)

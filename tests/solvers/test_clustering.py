@@ -306,6 +306,25 @@ def test_more_clusters_than_channels_with_mass() -> None:
 
 
 @pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("k", [17, 12, 8, 3])
+def test_zip_gives_no_place_to_channels_without_mass(k: int, across: bool) -> None:
+    x, groups = blobs(20, d=15), np.arange(20) % 3
+    m = np.where(groups == 1, 0.0, 0.3 + np.arange(20) / 20)
+    heavy, light = np.flatnonzero(m), np.flatnonzero(m == 0)
+    found = zip_pairs(np.cov(x), k, m, groups=groups, across=across)
+    expected = zip_pairs(np.cov(x[heavy]), min(k, len(heavy)), m[heavy], groups=groups[heavy], across=across)
+    assert [found.labels[heavy].tolist().index(c) for c in found.labels[heavy]] == [
+        expected.labels.tolist().index(c) for c in expected.labels
+    ]
+    assert found.inertia == pytest.approx(expected.inertia)
+    if k > len(heavy):
+        assert not set(found.labels[heavy]) & set(found.labels[light])
+        return
+    means = np.array([np.average(x[found.labels == c], axis=0, weights=m[found.labels == c]) for c in range(k)])
+    assert (np.corrcoef(x[light], means)[: len(light), len(light) :].argmax(1) == found.labels[light]).all()
+
+
+@pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("k", [20, 16, 12, 10, 7, 3])
 def test_zip_is_the_greedy_of_its_definition(k: int, across: bool) -> None:
     rng = np.random.default_rng(k)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import partialfusion as pf
 from zoo import ZOO
@@ -70,3 +70,23 @@ def test_numbers_that_repeat_differ_between_rows_and_columns(monkeypatch: pytest
     assert drawn.flatten().unique().numel() == 101
     assert len(drawn.unique(dim=0)) == 60
     assert len(drawn.unique(dim=1).T) == 50
+
+
+class Insists(nn.Module):
+    """Code that computes in bfloat16, whatever the type of its weights and inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).to(torch.bfloat16)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.inner:
+            x = layer(x.to(torch.bfloat16))
+        return x
+
+
+def test_a_check_in_half_precision_says_what_it_does_not_see() -> None:
+    x = torch.randn(2, 6)
+    assert "runs in bfloat16 only: differences below 10% are not seen" in pf.trace(Insists(), x).checked
+    assert "only" not in pf.trace(Insists().inner, x.to(torch.bfloat16)).checked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import partialfusion as pf
 from partialfusion_study.networks import mlp
-from zoo import ZOO, error, identical, permuted_twin, randomised, snapshot
+from zoo import ZOO, ThereAndBack, Tied, error, identical, permuted_twin, randomised, snapshot
 
 X = torch.randn(8, 10, generator=torch.Generator().manual_seed(1))
 DATA = list(torch.randn(300, 10, generator=torch.Generator().manual_seed(4)).split(120))
@@ -191,6 +191,45 @@ def test_what_cannot_be_repaired_is_named(data: list[Tensor] | None, caplog: pyt
     assert "not repaired, used in several ways or by no layer: position" in str(result.summary())
     assert pf.fuse(models, X, alpha=0.25, data=data, norm="analytic").unrepaired == ()
     assert pf.fuse(models, X, alpha=1.0, data=data, norm="repair").unrepaired == ()
+
+
+class TiedWords(nn.Module):
+    """One weight is the embedding and the last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.layer = nn.Embedding(9, 6), nn.Linear(6, 6)
+        self.last = nn.Linear(6, 9, bias=False)
+        self.last.weight = self.embedding.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embedding(x)
+        return self.last(x + torch.relu(self.layer(x)))
+
+
+WORDS = torch.randint(0, 9, (8, 4), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("with_data", [True, False], ids=["data", "weights"])
+@pytest.mark.parametrize(
+    ("build", "x", "tied"),
+    [
+        (lambda: Tied(8), X, "weight"),
+        (lambda: Tied(10), X, "weight"),
+        (lambda: Tied(14), X, "weight"),
+        (ThereAndBack, X, "weight"),
+        (TiedWords, WORDS, "embedding.weight"),
+    ],
+    ids=["narrow", "square", "wide", "there and back", "words"],
+)
+def test_a_weight_with_two_uses_is_named_and_stays(
+    build: Callable[[], nn.Module], x: Tensor, tied: str, with_data: bool
+) -> None:
+    models = [randomised(build(), seed) for seed in (0, 1)]
+    options = {"alpha": 0.0, "data": [x] if with_data else None}
+    result, plain = (pf.fuse(models, x, norm=norm, **options) for norm in ("repair", "analytic"))
+    assert result.unrepaired == (tied,)
+    assert torch.equal(result.model.get_parameter(tied), plain.model.get_parameter(tied))
 
 
 def test_without_biases_mean_and_spread_come_nearer() -> None:

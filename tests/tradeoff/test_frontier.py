@@ -72,6 +72,19 @@ def test_methods_that_fuse_everything_are_measured_at_one_size(two: pf.Frontier)
     assert {p.alpha for p in two.points if p.method == "partial-ot"} == {0.0, 0.4, 1.0}
 
 
+def test_options_of_a_method_have_an_effect_or_are_refused(
+    models: list[nn.Module], x: Tensor, labelled: Batches
+) -> None:
+    methods: dict[str, dict[str, Any]] = {"equal": {}, "weighted": {"masses": "incoming"}}
+    found = pf.frontier(models[:2], x, evaluate=labelled, alphas=(0.4,), methods=methods, progress=False)
+    for point, options in zip(found.points[3:], methods.values(), strict=True):
+        assert point.cost == pf.fuse(models[:2], x, alpha=0.4, **options).summary().cost
+    assert found.points[3].cost != found.points[4].cost
+    for option, value in (("device", "cpu"), ("allow_shortfall", True), ("mix", 0.3)):
+        with pytest.raises(pf.OptionError, match="is not an option here"):
+            pf.frontier(models[:2], x, evaluate=labelled, methods={"mine": {option: value}})
+
+
 def test_what_fails_is_kept_with_its_reason(two: pf.Frontier) -> None:
     assert {p.method for p in two.failed} == {"no such space"}
     assert len(two.failed) == 3
@@ -175,7 +188,7 @@ def test_latency_is_measured_where_it_is_asked_for(
     assert first == second, "the mix makes no difference"
     row = found.rows()[-1]
     assert [row[f"latency_{form}"] for form in ("dense", "blocks", "auto")] == [*found.points[-1].latency.values()]
-    assert "latency  blocks  auto" in found.table().splitlines()[0]
+    assert "latency blocks auto" in " ".join(found.table().splitlines()[0].split())
 
 
 def test_what_is_slower_than_the_ensemble_is_marked() -> None:

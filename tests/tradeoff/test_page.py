@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import partialfusion as pf
+from partialfusion.tradeoff.point import slower_than_ensemble
 
 SIZES = {"phone": (390, 844), "desktop": (1280, 800)}
 
@@ -384,6 +385,7 @@ def test_the_size_can_be_another(tab: Tab, two: pf.Frontier, tmp_path: Path) -> 
         "latency-dense": lambda p: p.latency["dense"],
         "latency-blocks": lambda p: p.latency["blocks"],
     }
+    assert texts(tab, ".slower-name") == [], "a number of parameters is not slow"
     for axis, value in values.items():
         slide(tab, "axis", axis)
         found = sorted((x, number) for number, x in tab.run(places))
@@ -392,6 +394,16 @@ def test_the_size_can_be_another(tab: Tab, two: pf.Frontier, tmp_path: Path) -> 
             assert right - left < 1e-6 or value(points[one]) < value(points[other])
         front = tab.run("document.querySelectorAll('.front-line').length")
         assert front == 1
+    ensemble = number_of(two, "ensemble", None, points[chosen(tab)].mix)
+    assert texts(tab, ".slower-name") == ["slower than the ensemble"]
+    edge, star = tab.run("+document.querySelector('.slower').getAttribute('x')"), dict(tab.run(places))[ensemble]
+    assert 0 <= edge - star < 2
+    slower = [k for k, p in enumerate(points) if "dense" in slower_than_ensemble(p, points)]
+    column = 2 + axes.index("latency-dense")
+    cells = f"[...document.querySelectorAll('tr[data-point]')].map((row) => row.cells[{column}].innerText)"
+    assert slower
+    assert [k for k, text in enumerate(tab.run(cells)) if text.endswith("!")] == slower
+    assert "slower than the ensemble" in tab.run("document.querySelector('caption').innerText")
     readout = tab.run("document.getElementById('readout').innerText")
     point = points[chosen(tab)]
     assert " / ".join(f"{point.latency[form]:.2f}×" for form in ("dense", "blocks", "auto")) in readout

@@ -27,9 +27,9 @@ def need(package: str) -> None:
 
 
 def allow_torchvision() -> None:
-    """The wheel of torchvision registers kernels for operators that a CPU build of torch does not define."""
+    """The wheel of torchvision registers kernels for operators that it only defines beside a torch with CUDA."""
     for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
+        if torch.version.cuda is None and not hasattr(torch.ops.torchvision, name):
             _LIBRARY.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..core.inputs import Inputs
-from ..fusing.budget import OneByOne, Stopwatch
-from ..surgery.layout import in_channels_last
-
-ROUNDS = 7  # at least so many calls of every form
+from ..fusing.budget import ROUNDS, OneByOne, Stopwatch, faster_layout
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class WholeTimes:
 
 
 def whole_times(forms: Mapping[str, nn.Module], sources: Sequence[nn.Module], inputs: Inputs) -> WholeTimes:
-    """Time the forms of a fused model and its sources in turns; the sources are in channels-last layout, too.
+    """Time the forms of a fused model and its sources in turns; the sources are in the layout in which they are faster.
 
     Args:
         forms: name → model; one of them is "dense".
@@ -41,7 +38,8 @@ def whole_times(forms: Mapping[str, nn.Module], sources: Sequence[nn.Module], in
         others = {name: model for name, model in forms.items() if name != "dense"}
         stopwatch = Stopwatch(forms["dense"], inputs, fewest=ROUNDS)
         return WholeTimes("the dense module", {"dense": 1.0, **stopwatch.ratios(others)})
-    laid_out = [in_channels_last(model, inputs) for model in sources]
+    in_layout = faster_layout(sources[-1], inputs)
+    laid_out = [in_layout(model) for model in sources]
     together = {"one by one": OneByOne(laid_out)} if len(sources) > 1 else {}
     found = Stopwatch(laid_out[-1], inputs, fewest=ROUNDS).ratios({**forms, **together})
     return WholeTimes("the last model", {form: found[form] for form in forms}, found.get("one by one"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,9 @@ from .norms import NormLayer
 
 
 @torch.library.custom_op("partialfusion::norm", mutates_args=())
-def norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, path: str, dim: int, settings: list[float]) -> Tensor:
+def norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, path: str, dim: int, settings: Sequence[float]
+) -> Tensor:
     """Stands for a norm across channels in a traced graph; carried out, it only hands on its input."""
     return x.clone()
 
@@ -26,7 +28,7 @@ def view_norm(
     weight: Tensor | None,
     bias: Tensor | None,
     dim: int,
-    settings: list[float],
+    settings: Sequence[float],
 ) -> Tensor:
     """Stands for a `ViewNorm` in a traced graph; carried out, it only hands on its input."""
     return x.clone()

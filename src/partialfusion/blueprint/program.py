@@ -18,6 +18,9 @@ from ..errors import TraceError
 from .canonical import canonical
 from .norms import NormLayer, find_norms
 
+# In PyTorch 2.6 `export` itself takes operations apart, for which the trace has no rules; this one leaves them whole.
+_export = getattr(torch.export, "export_for_training", torch.export.export)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -70,7 +73,7 @@ def export(model: nn.Module, inputs: Inputs, norms: Mapping[str, NormLayer] | No
         try:
             with redirect_stderr(io.StringIO()), without_cache(twin), _without_stack_traces():
                 results = _Results(forget(twin), inputs)
-                exported = torch.export.export(results, copied.args, dict(copied.kwargs), strict=False)
+                exported = _export(results, copied.args, dict(copied.kwargs), strict=False)
         except Exception as error:
             raise TraceError(
                 f"torch.export cannot trace {type(model).__name__}: {first_line(error)}. Its forward must not branch "
@@ -107,12 +110,16 @@ def _copied(model: nn.Module, norms: Mapping[str, NormLayer]) -> nn.Module:
 @contextmanager
 def _without_stack_traces() -> Iterator[None]:
     """Nodes of a graph that do not record which line made them: nobody asks, and it takes a tenth of the time."""
-    before = torch.fx.config.do_not_emit_stack_traces
-    torch.fx.config.do_not_emit_stack_traces = True
+    settings = torch.fx.config
+    if not hasattr(settings, "do_not_emit_stack_traces"):  # PyTorch 2.6
+        yield
+        return
+    before = settings.do_not_emit_stack_traces
+    settings.do_not_emit_stack_traces = True
     try:
         yield
     finally:
-        torch.fx.config.do_not_emit_stack_traces = before
+        settings.do_not_emit_stack_traces = before
 
 
 class _Results(nn.Module):

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import OptionError
 from . import options as opt
+from .data import load_data
 from .jobs import Job, Model, fuse_options, run_job
-from .parse import example_inputs, factory_per_model, parse_budget, parse_output
+from .parse import factory_per_model, inputs_or_none, parse_budget, parse_output
 from .root import app, examples
 from .terminal import guarded, print_json, working
 
@@ -29,13 +30,22 @@ from .terminal import guarded, print_json, working
 def bench(
     ctx: typer.Context,
     factory: opt.Factory,
-    inputs: opt.Inputs,
     files: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="[FUSED|CHECKPOINT…]",
             help="A file written by fuse or prune, or two or more checkpoints to fuse. Default: fuse two newly "
             "initialised models; times depend on shapes, not on weights.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="SHAPE",
+            help="Shape of the inputs to time, such as 64,3,32,32, or input_ids=1,16:int64 by name. Repeat for each "
+            "input. May be left out where --data is a file of one tensor: its first batch then serves.",
         ),
     ] = None,
     output: opt.Output = None,
@@ -50,6 +60,7 @@ def bench(
     site: opt.Site = "auto",
     similarity: opt.Similarity = "auto",
     align: opt.Align = "fixed-point",
+    masses: opt.Masses = "equal",
     data: opt.Data = None,
     batch: opt.Batch = 64,
     norm: opt.Norm = "auto",
@@ -79,7 +90,7 @@ def bench(
     checkpoints: list[Path | None] = [*given] or [None] * len(specs)
     job = Job(
         models=tuple(Model(f, path) for f, path in zip(specs, checkpoints, strict=False)),
-        inputs=tuple(inputs),
+        inputs=tuple(inputs or ()),
         options=fuse_options(ctx.params) | ({} if given else {"align": "greedy"}),  # new models have nothing alike
         data=data,
         batch=batch,
@@ -94,7 +105,11 @@ def bench(
         from ..io.factories import build
         from ..io.stored import open_stored
 
-        tensors = example_inputs(inputs, seed)
+        tensors: Any = inputs_or_none(inputs or (), data, seed)
+        if tensors is None:
+            batches = load_data(data, batch, None)
+            assert batches is not None
+            tensors = batches[0]
         result: Fused
         if stored is not None:
             result = open_stored(stored, build(factory, seed=seed), tensors, output=parse_output(output))

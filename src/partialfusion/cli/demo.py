@@ -17,7 +17,7 @@ from .terminal import guarded, print_json, working
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..demo import Study
+    from ..demo import Specialists, Study
 
 PAGE = Path("partialfusion-demo.html")
 TITLE = "Two specialists on handwritten digits"
@@ -29,7 +29,10 @@ def demo(
     seed: Seed = 0,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Save the two networks here, as a.safetensors and b.safetensors."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Save the two networks here, as a.safetensors and b.safetensors, and unlabelled images as images.npy.",
+        ),
     ] = None,
     page: Annotated[
         Path, typer.Option(metavar="FILE", help="Where to write the table as an interactive page, .html.")
@@ -55,6 +58,7 @@ def demo(
 
             save_state(pair.a, save / "a.safetensors")
             save_state(pair.b, save / "b.safetensors")
+            _save_images(pair, save / "images.npy")
         study = digits.study(pair, details=not no_page, progress=report)
         if not no_page:
             study.frontier.save_html(page, title=TITLE)
@@ -71,6 +75,18 @@ def _make_folder(path: Path) -> None:
         raise CheckpointError(f"cannot create the folder {path}: {error.strerror}; choose another") from error
 
 
+def _save_images(pair: Specialists, path: Path) -> None:
+    """Write the unlabelled images, for --data."""
+    import numpy as np
+    import torch
+
+    from ..demo import unlabelled
+    from ..io.files import replacing
+
+    with replacing(path) as file:
+        np.save(file, torch.cat(unlabelled(pair)).numpy())
+
+
 def _print_study(study: Study, saved: Path | None, page: Path | None) -> None:
     from rich.console import Console
 
@@ -81,20 +97,21 @@ def _print_study(study: Study, saved: Path | None, page: Path | None) -> None:
     console.print(f"\nTwo networks, tested on {study.tested} images that neither has seen:\n")
     console.print(f"  A  {a.accuracy:.1%}  trained on {seen_a}")
     console.print(f"  B  {b.accuracy:.1%}  trained on {seen_b}")
-    console.print("\nOne network made of both, with A and B mixed in three ways:")
+    console.print(f"\nOne network made of both (A and B have {b.dense:,} parameters each), by the mix:")
     console.print(_study_table(study))
     console.print(
-        "ratio: parameters relative to one parent. as blocks: without the zero blocks\n"
-        "between A and B, as pf.to_blocks and pf.save hold them. alpha: the fraction of\n"
-        "the channels that stay isolated, from 0 (as wide as one parent) to 1 (the exact\n"
-        "ensemble).\n"
+        "size: parameters of the module. as blocks: without the zeros between A and B,\n"
+        "as pf.to_blocks and pf.save hold it. alpha: the fraction of the channels that\n"
+        "stay isolated, from 0 (as wide as one network) to 1 (the exact ensemble).\n"
         "The plain average does without alignment: it averages channel i of A with\n"
-        "channel i of B, whatever they stand for.\n"
+        "channel i of B, whatever they stand for. Fitted: method interpolate, refitted to\n"
+        f"A and B on {study.trained_a + study.trained_b:,} training images without their labels.\n"
+        f"This is one pair of networks, and {study.tested / 100:.0f} test images are one percent.\n"
     )
     if page is not None:
         console.print(f"Wrote {page}; open it in a browser.\n", markup=False, soft_wrap=True)
     if saved is not None:
-        console.print(f"Saved a.safetensors and b.safetensors in {saved}.\n", markup=False, soft_wrap=True)
+        console.print(f"Saved a.safetensors, b.safetensors and images.npy in {saved}.\n", markup=False, soft_wrap=True)
     console.print("[bold]Try next[/bold]\n")
     for line in next_steps(saved):
         console.print(f"  {line}".rstrip(), markup=False, soft_wrap=True)
@@ -106,18 +123,20 @@ def next_steps(saved: Path | None) -> list[str]:
     net = "partialfusion.demo:DigitsNet"
     folder = saved or Path("digits")
     a, b, fused = (shlex.quote(str(folder / f"{name}.safetensors")) for name in ("a", "b", "fused"))
+    images = shlex.quote(str(folder / "images.npy"))
     return [
         f"partialfusion trace {net} --input 1,64",
         *([] if saved else [f"partialfusion demo --save {folder}"]),
         f"partialfusion fuse {net} {a} {b} \\",
-        f"    --input 1,64 --alpha 0.25 --alpha hidden1=0.75 --out {fused}",
+        f"    --data {images} --method auto --budget 1.0 --out {fused}",
         "",
         "import partialfusion as pf",
         "from partialfusion import demo",
         "",
         "pair = demo.specialists(seed=1)",
-        "result = pf.fuse([pair.a, pair.b], pair.test.images[:2], alpha=0.5, mix=[0.6, 0.4])",
-        "print(result.summary())",
+        "data = demo.unlabelled(pair)",
+        'result = pf.fuse([pair.a, pair.b], data=data, budget=1.0, method="auto")',
+        "print(result.summary(), demo.tested(result.model))",
     ]
 
 
@@ -128,23 +147,22 @@ def _study_table(study: Study) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("network", no_wrap=True)
-    table.add_column("parameters", justify="right")
-    table.add_column("ratio", justify="right")
-    table.add_column("as blocks", justify="right")
-    table.add_column("ratio", justify="right")
+    table.add_column("size", justify="right")
+    table.add_column("as blocks", justify="right", no_wrap=True)
     shares = list(dict.fromkeys(p.mix[0] for p in study.points if p.method == "ensemble"))
     for share in shares:
-        table.add_column(f"{share:.1f} : {1 - share:.1f}", justify="right")
+        table.add_column(f"{share:.1f} : {1 - share:.1f}", justify="right", no_wrap=True)
     alphas = list(dict.fromkeys(p.alpha for p in study.points if p.method == "partial-ot"))
     rows: list[tuple[str, str, float | None]] = [("plain average", "average", 0.0)]
     rows += [(f"fused, alpha {alpha:.2f}", "partial-ot", alpha) for alpha in alphas]
+    rows += [(f"fitted, alpha {alpha:.2f}", "interpolate", alpha) for alpha in alphas if alpha != 1]
     rows += [("ensemble", "ensemble", None)]
+    last = next((alpha for alpha in reversed(alphas) if alpha != 1), None)
+    ends = {("average", 0.0), ("partial-ot", alphas[-1]), ("interpolate", last)}
     for label, method, alpha in rows:
         points = [study.find(method, alpha=alpha, share=share) for share in shares]
         cells = [f"{p.accuracy:.1%}" for p in points]
         first = points[0]
-        sizes = f"{first.dense:,}", f"{first.ratio:.2f}", f"{first.effective:,}", f"{first.effective_ratio:.2f}"
-        table.add_row(label, *sizes, *cells)
-        if method == "average":
-            table.add_section()
+        sizes = f"{first.ratio:.2f}×", f"{first.effective_ratio:.2f}×"
+        table.add_row(label, *sizes, *cells, end_section=(method, alpha) in ends)
     return table

@@ -46,6 +46,7 @@ def fuse(
     site: opt.Site = "auto",
     similarity: opt.Similarity = "auto",
     align: opt.Align = "fixed-point",
+    masses: opt.Masses = "equal",
     data: opt.Data = None,
     batch: opt.Batch = 64,
     norm: opt.Norm = "auto",

@@ -68,7 +68,7 @@ class Job:
 
 def fuse_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments of `pf.fuse` from the options of a command, by the names of its parameters."""
-    same = ("method", "features", "site", "similarity", "align", "norm", "zeros", "convention")
+    same = ("method", "features", "site", "similarity", "align", "masses", "norm", "zeros", "convention")
     return {
         "alpha": parse_fractions("--alpha", given["alpha"]),
         "round_to": parse_round_to(given["round_to"]),

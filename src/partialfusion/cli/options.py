@@ -166,6 +166,14 @@ Similarity = Annotated[
     ),
 ]
 Align = Annotated[str, typer.Option(help="How spaces are aligned: fixed-point or greedy.")]
+Masses = Annotated[
+    str,
+    typer.Option(
+        metavar="equal|incoming|outgoing",
+        help="How much each channel counts in optimal transport (ot, partial-ot): the same, or by the norm of the "
+        "weights that write it (incoming) or read it (outgoing). Not with a budget.",
+    ),
+]
 Norm = Annotated[
     str,
     typer.Option(

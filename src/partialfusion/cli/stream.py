@@ -28,6 +28,7 @@ IN_MEMORY: Mapping[str, tuple[Any, ...]] = {
     "factories": (None, [], ()),
     "features": ("auto", "weights"),
     "similarity": ("auto", "permutation"),
+    "masses": ("equal",),
     "norm": ("auto", "analytic"),
     "device": (None,),
 }

@@ -85,13 +85,14 @@ def evaluation_mode(*models: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def at_rest(*models: nn.Module, seed: int = 0) -> Iterator[None]:
-    """The models in evaluation mode, without gradients; what their code does to buffers or random state is undone.
+    """The models in evaluation mode, without gradients; what their code does to buffers or random state is undone, and
+    what embeddings with a largest norm do to their weights.
 
     Should they draw at random, then from this seed.
     """
     held = [(m, dict(m._buffers)) for model in models for m in model.modules()]
-    buffers = [b for model in models for b in model.buffers() if not b.is_meta]
-    before = [(b, b._version, b.detach().clone()) for b in buffers]
+    written = [t for model in models for t in (*model.buffers(), *_renormed(model)) if not t.is_meta]
+    before = [(t, t._version, t.detach().clone()) for t in written]
     cuda = sorted({b.device for model in models for b in named_tensors(model).values() if b.is_cuda}, key=str)
     try:
         with evaluation_mode(*models), torch.no_grad(), torch.random.fork_rng(devices=cuda):
@@ -104,9 +105,15 @@ def at_rest(*models: nn.Module, seed: int = 0) -> Iterator[None]:
         for module, own in held:  # code may put another tensor in the place of a buffer
             module._buffers.update(own)
         with torch.no_grad():
-            for buffer, version, value in before:
-                if buffer._version != version or _differs(buffer, value):
-                    buffer.copy_(value)
+            for tensor, version, value in before:
+                if tensor._version != version or _differs(tensor, value):
+                    tensor.copy_(value)
+
+
+def _renormed(model: nn.Module) -> list[Tensor]:
+    """The weights that PyTorch shortens in place, in evaluation mode too, where a row is longer than it may be."""
+    kinds = nn.Embedding, nn.EmbeddingBag
+    return [m.weight for m in model.modules() if isinstance(m, kinds) and m.max_norm is not None]
 
 
 def _differs(buffer: Tensor, value: Tensor) -> bool:

@@ -200,6 +200,13 @@ class Observer(TorchFunctionMode):
         stored = self.tensors[call.name]
         return (call.weight.shape, call.weight.stride()) != (stored.shape, stored.stride())
 
+    def read_axis(self, call: LayerCall) -> int:
+        """The axis of the stored weight over which a call sums, or in which it looks up."""
+        if call.operation == "embedding" or "conv" in call.operation:
+            return 0 if call.operation.startswith(("embedding", "conv_transpose")) else 1
+        last = call.operation == "linear" or call.left
+        return call.weight.dim() - 2 + int(last != (call.rows is None and self.is_transposed(call)))
+
 
 def _rows(part: Tensor, stored: Tensor) -> tuple[int, int] | None:
     """Where a slice along axis 0 sits in the stored tensor; None for anything that is not such a slice."""

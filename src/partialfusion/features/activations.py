@@ -36,7 +36,8 @@ class Tap:
         role: "writes" to see what the weight computes, "reads" to see what it reads, "normed" for what a norm reads.
         dim: channel dimension of that activation, counted from the end.
         index: (units × slots) positions of the units along it.
-        tied: the weight is an embedding too; what it writes is what it looks up, what it reads is what it multiplies.
+        axis: the axis of the weight that has these channels, where other uses of the weight have them in another role:
+            an embedding that is also the last layer, a weight that maps back what it computes. None where none has.
     """
 
     space: str
@@ -44,7 +45,7 @@ class Tap:
     role: str
     dim: int
     index: Ints
-    tied: bool = False
+    axis: int | None = None
 
 
 def taps_of(blueprint: Blueprint, spaces: Sequence[str], site: Site) -> list[Tap]:
@@ -78,7 +79,8 @@ def _tap(space: str, binding: AxisBinding, bindings: Sequence[AxisBinding]) -> T
     assert binding.dim is not None
     place = binding.parameter, binding.axis
     tied = {"reads", "writes"} <= {b.role for b in bindings if (b.parameter, b.axis) == place}
-    return Tap(space, binding.parameter, binding.role, binding.dim, binding.index, tied)
+    axis = binding.axis if tied else None
+    return Tap(space, binding.parameter, binding.role, binding.dim, binding.index, axis)
 
 
 class _Recorder(Observer):
@@ -124,7 +126,7 @@ class _Recorder(Observer):
 
     def _keep(self, call: LayerCall, role: str, activation: Tensor) -> None:
         for tap in self.taps.get((call.name, role), ()):
-            if tap.tied and (role == "writes") != (call.operation == "embedding"):
+            if tap.axis is not None and (tap.axis == self.read_axis(call)) != (role == "reads"):
                 continue
             index, first = tap.index, 0
             if call.rows is not None and role == "writes":

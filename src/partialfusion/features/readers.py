@@ -12,7 +12,9 @@ from ..core.arrays import Bools, Floats
 from .moments import Moments
 
 BACKGROUND = 1e-4  # what noise counts beside the data
-SILENT = 1e-10  # of what is read of a channel on average: below this fraction it is rounding
+# Of what is read of a channel on average: below this fraction it is rounding. In single precision the tail of a GELU is
+# off by 1e-7 of its input, so of a channel of less than 1e-8 more than TOLERANCE of `union` would be.
+SILENT = 1e-8
 SAME = 1e-5  # of the mean squares of two channels: a difference below this fraction is rounding
 SCARCE = 10  # samples for each channel at which the ridge is twice as strong, below it grows by the square
 

@@ -185,6 +185,12 @@ def resolve(
     )
 
 
+def check_masses_in_budget(masses: Masses) -> None:
+    """Raise where masses by importance meet a budget."""
+    if masses != "equal":
+        raise OptionError(f"masses={masses!r} needs a given alpha: budgets compare sizes by channels of equal masses")
+
+
 def _basis(similarity: Basis, method: str, auto: bool) -> Basis:
     """What is compared: where the user does not say, directions if the method is automatic and there is data."""
     if similarity == "rotation" and method == "average":

@@ -318,7 +318,8 @@ class Pipeline:
 
         self.progress("allocating the budget", 0.0)
         found = allocator(self.sources, self.aligner(recipe), self._pruner(recipe), recipe, budget)
-        return within(budget, found, recipe, self._matched, made, self.progress)
+        allowed = self.allow_shortfall
+        return within(budget, found, recipe, self._matched, made, self.progress, allow_slower=allowed)
 
     def _operate(self, template: PlanTemplate, recipe: Recipe) -> tuple[SurgeryResult, PlanTemplate]:
         """Apply the plan; spaces that turn out not to follow their width are fused as wholes, all others stay."""

@@ -135,17 +135,19 @@ class UnionPruner:
         self.sources.require_numbers()
         frames, recipe = self._frames(self._alignments(reduced=True)), self.recipe
         known = UnionFeatures(self.sources.traced, frames, self._moments, recipe.features, self._shifts())
-        if not getattr(self.method.prefers, "only", False):
-            return known
-        noise = self.sources.noise if self._by_noise else self.sources.background
-        found = noise(Need(recipe.site, within=True), recipe.seed)
-        if found is None:
+        if not getattr(self.method.prefers, "only", False) or (seen := self._noise) is None:
             return known
         computed = self.sources.noise(Need("pre", within=True), recipe.seed, little=True).union("pre")
-        seen = found.union(recipe.site)
         if self._by_noise:
             return replace(known, moments=seen, kind="activations", computed=computed)
         return replace(known, noise=seen, computed=computed)
+
+    @cached_property
+    def _noise(self) -> dict[str, dict[Place, Moments]] | None:
+        """Space → moments of its activations on noise; None where there is data and the models do not run on noise."""
+        record = self.sources.noise if self._by_noise else self.sources.background
+        found = record(Need(self.recipe.site, within=True), self.recipe.seed)
+        return None if found is None else found.union(self.recipe.site)
 
     def _shifts(self) -> dict[str, Shift]:
         """Weight → its bias, or the mean of the norm that alone follows it."""
@@ -158,6 +160,13 @@ class UnionPruner:
                 found[step.name] = Shift(means[step.norm], -1.0)
         return found
 
+    @property
+    def _by_weights(self) -> bool:
+        """Whether the weights of some space are compared."""
+        if self._by_noise:
+            return any(s not in (self._noise or {}) for s in self.sources.names("elastic"))
+        return self.recipe.features != "activations" or bool(self.unseen())
+
     def _alignments(self, *, reduced: bool) -> list[Alignment]:
         """How the models correspond, where that is needed: to compare their weights, to match spaces that keep their
         width, and for the data-free normalisation rule. Without need, channel i stands for channel i."""
@@ -167,8 +176,7 @@ class UnionPruner:
         needed = bool(self.sources.names("permutable"))
         if reduced:
             analytic = self.recipe.norm == "analytic" and bool(self.sources.blueprint.norms)
-            by_weights = (self.recipe.features != "activations" and not self._by_noise) or bool(self.unseen())
-            needed = needed or analytic or by_weights
+            needed = needed or analytic or self._by_weights
         return self.aligner.align(dict.fromkeys(elastic, 0.0 if needed and reduced else 1.0))
 
     def _frames(self, alignments: Sequence[Alignment]) -> list[dict[str, KernelPair]]:

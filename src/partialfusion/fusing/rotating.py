@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -95,7 +95,8 @@ def _jointly(
     turns = {s: torch.from_numpy(heads.get(s, r)) for s, r in start.items()}
     blueprints = rotatable.turned(models, sources.blueprints, Rotations((turns, {}), uncentred))
     paired = {s: [1.0 - np.eye(sources.widths[s][0])] for s in rotatable.directions}
-    aligner = Aligner(sources.turned(models, blueprints, paired), recipe)
+    # Before the activation function, where channels that are silent behind it still tell which is which.
+    aligner = Aligner(sources.turned(models, blueprints, paired), replace(recipe, site="pre"))
     (alignment,) = aligner.align(dict.fromkeys(sources.names("elastic"), 0.0))
     alike = {s: r.T @ measured.relative(s) for s, r in start.items()}
     centred = frozenset(s for s in rotatable.directions if _centred(rotatable, s))

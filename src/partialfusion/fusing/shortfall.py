@@ -78,6 +78,19 @@ def check_reducible(model: nn.Module, blueprint: Blueprint, *, fuses: bool, allo
     log.warning("%s", text)
 
 
+def check_speed(told: str, *, slower: bool, allowed: bool) -> None:
+    """Tell of a result over a bound on latency; one that is slower than the models one by one is an error.
+
+    Args:
+        told: what was measured, in words.
+        slower: the result is slower than the models one by one.
+        allowed: that is only a warning.
+    """
+    if slower and not allowed:
+        raise ShortfallError(f"{told}: use the models one by one; {ACCEPT}")
+    log.warning("%s", told)
+
+
 def averaging_note(model: nn.Module, blueprint: Blueprint, *, apart: bool) -> str:
     """What to warn of where a large part of the parameters is only averaged; empty where it is not.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -13,8 +12,7 @@ from ..kernels import Plan, PlanTemplate
 from .budget import Allocator, Budget, BudgetError
 from .options import Recipe
 from .result import Latency
-
-log = logging.getLogger(__name__)
+from .shortfall import check_speed
 
 ATTEMPTS = 5  # results that are timed for a bound on latency
 NEAR = 0.95  # of the bound: near enough
@@ -39,6 +37,8 @@ def within(
     matched: Callable[[Recipe], Sized],
     made: Callable[[Plan], nn.Module],
     progress: ProgressCallback,
+    *,
+    allow_slower: bool,
 ) -> Sized:
     """Sizes and a matching within a budget. Latency is measured, and the aim corrected until the bound is met.
 
@@ -49,6 +49,7 @@ def within(
         matched: a recipe with sizes → what is matched with what.
         made: a plan → the model that is timed.
         progress: called with what is being done and the fraction that is done.
+        allow_slower: return a result that takes longer than the models one by one, where no faster one was found.
     """
     sized, found = _counted(found, recipe, matched)
     if found.stopwatch is None or budget.latency is None:
@@ -68,7 +69,7 @@ def within(
             break
     latency, best = min(tried, key=lambda attempt: attempt[0].rank)
     if not latency.holds:
-        log.warning("%s", latency)
+        check_speed(str(latency), slower=latency.ratio > latency.ensemble, allowed=allow_slower)
     return best
 
 

@@ -31,20 +31,19 @@ class AxisMap:
     dense: tuple[tuple[Floats, Ints, Ints], ...] = ()
 
     @cached_property
-    def nothing(self) -> bool:
-        """Whether every position stays where it is."""
-        kept = self.gather and self.weight is None
-        return kept and bool(np.array_equal(self.source, np.arange(self.length)))
+    def in_place(self) -> bool:
+        """Whether every position stays where it is, with whatever weight."""
+        return self.gather and bool(np.array_equal(self.source, np.arange(self.length)))
 
     def __call__(self, tensor: Tensor, axis: int) -> Tensor:
         """The tensor with its axis mapped; the tensor itself where nothing changes, so never to be written into."""
-        if self.nothing and tensor.shape[axis] == self.length:
-            return tensor
         device = tensor.device
-        taken = tensor.index_select(axis, torch.from_numpy(self.source).to(device))
+        stays = self.in_place and tensor.shape[axis] == self.length
+        taken = tensor if stays else tensor.index_select(axis, torch.from_numpy(self.source).to(device))
         if self.weight is not None:
             weight = torch.from_numpy(self.weight).to(device, tensor.dtype)
-            taken = taken * weight.view([-1 if a == axis else 1 for a in range(tensor.dim())])
+            weight = weight.view([-1 if a == axis else 1 for a in range(tensor.dim())])
+            taken = taken * weight if stays else taken.mul_(weight)
         if self.gather:
             return taken
         shape = list(tensor.shape)

@@ -12,7 +12,7 @@ from ._jit import exact
 
 NONE = -1
 ROUNDS = 2  # of row reduction
-MOST = 20  # reductions for each free row of a round, at most
+MOST = 60  # reductions for each free row of a round, at most: they are cheaper than paths
 # Columns that a row remembers. Fewer are searched again more often, more take longer to go through.
 NEAREST = 8
 

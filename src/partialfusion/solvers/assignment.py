@@ -35,7 +35,7 @@ def assignment(cost: Floats, prices: Prices | None = None) -> Matching:
         rows (ascending) and columns, min(n, m) each.
     """
     cost = _readable(cost)
-    _check(cost, [])
+    largest = _check(cost, [])
     if cost.shape[0] > cost.shape[1]:
         cols, rows = assignment(cost.T)
         order = np.argsort(rows)
@@ -48,7 +48,7 @@ def assignment(cost: Floats, prices: Prices | None = None) -> Matching:
     known = values is not None and cost.shape == (len(values),) * 2
     if values is None or not known:
         values = np.empty(cost.shape[1])
-    found = full_matching(_small(cost), values, known)
+    found = full_matching(_small(cost, largest), values, known)
     if prices is not None:
         prices.values = values
     return _pairs(found)
@@ -66,10 +66,10 @@ def block_assignments(cost: Floats, ours: Ints, theirs: Ints) -> tuple[Ints, Flo
         (h × g × s) which column of the block every row has, and (h × g) what the matchings cost.
     """
     cost = _readable(cost)
-    _check(cost, [])
+    largest = _check(cost, [])
     from ._full_assignment import block_matchings  # loads Numba
 
-    found: tuple[Ints, Floats] = block_matchings(_small(cost), ours, theirs)
+    found: tuple[Ints, Floats] = block_matchings(_small(cost, largest), ours, theirs)
     return found
 
 
@@ -114,9 +114,9 @@ def partial_assignments(cost: Floats, sizes: Sequence[int]) -> list[Matching]:
     return [found[k] for k in sizes]
 
 
-def _small(cost: Floats) -> Floats:
+def _small(cost: Floats, largest: float) -> Floats:
     """The cost, on another scale where sums of it might be infinite."""
-    return cost * 2.0**-64 if _largest(cost) > HUGE else cost
+    return cost * 2.0**-64 if largest > HUGE else cost
 
 
 def _largest(cost: Floats) -> float:
@@ -129,15 +129,18 @@ def _readable(cost: Floats) -> Floats:
     return np.require(cost, np.float64, ["C", "W"])
 
 
-def _check(cost: Floats, sizes: Sequence[int]) -> None:
+def _check(cost: Floats, sizes: Sequence[int]) -> float:
+    """The largest absolute value of a cost that can be solved for matchings of these sizes."""
     if cost.ndim != 2:
         raise OptionError(f"a cost is a matrix of rows and columns, not of shape {cost.shape}")
     most = min(cost.shape)
     for k in sizes:
         if not 0 <= k <= most:
             raise OptionError(f"cannot match {k} pairs in a cost of shape {cost.shape}: k must be 0 … {most}")
-    if not np.isfinite(_largest(cost)):
+    largest = _largest(cost)
+    if not np.isfinite(largest):
         raise DataError(f"the cost of shape {cost.shape} holds NaN or infinite entries: every pair needs a finite cost")
+    return largest
 
 
 def _pairs(mates: Ints) -> Matching:

@@ -19,7 +19,7 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # axes of a weigh
 def in_channels_last(model: nn.Module, inputs: Inputs) -> nn.Module:
     """A copy of a model whose convolutions keep the channels of a position side by side.
 
-    CPUs compute them faster so, and a range of channels is cheap to take out and to put together. What follows a
+    Many CPUs compute them faster so, and a range of channels is cheap to take out and to put together. What follows a
     convolution takes over its layout. The copy shares all other tensors with the model; it is the model itself where
     there is nothing to gain (no such convolutions, another device) or where it would not compute the same, because its
     code depends on the layout of activations.

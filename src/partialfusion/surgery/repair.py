@@ -8,6 +8,7 @@ own weight and bias can (REPAIR, Jordan et al. 2023).
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -60,8 +61,9 @@ def repair(
     union = Union(result.model, result.layout, models, blueprints, result.plan)
     observed = [LayerCalls(m, data.first) for m in (*models, result.model)]
     steps = [s for s in common_steps(observed) if s.name is not None and union.fits(s)]
-    fused = repaired_channels(result, blueprints[-1])
+    fused, tied = repaired_channels(result, blueprints[-1])
     normed = {name for norm in blueprints[-1].norms for name in norm.sources} | {s.name for s in steps if s.norm}
+    steps = [s for s in steps if s.name not in tied]
     left = [name for name, mask in fused.items() if mask.any() and name not in normed | {s.name for s in steps}]
     steps = [s for s in steps if s.norm is None and s.key in fused and fused[s.key].any()]
     sources = [_spreads(model, steps, data) for model in models] if steps else []
@@ -89,7 +91,7 @@ def repair_by_weights(
     """
     sources = [TracedModel.of(m, b) for m, b in zip(models, blueprints, strict=True)]
     targets, plan, last = named_tensors(result.model), result.plan, blueprints[-1]
-    fused = repaired_channels(result, last)
+    fused, tied = repaired_channels(result, last)
     normed = {name for norm in last.norms for name in norm.sources}
     left = []
     for space in last:
@@ -97,7 +99,7 @@ def repair_by_weights(
             name, axis = binding.parameter, binding.axis
             if not _computes(binding) or name in normed or name not in fused or not fused[name].any():
                 continue
-            if binding.dim is None:
+            if binding.dim is None or name in tied:
                 left.append(name)
                 continue
             rows = [directions(source, [name], space, plan, m) for m, source in enumerate(sources)]
@@ -132,24 +134,30 @@ def _computes(binding: AxisBinding) -> bool:
     return binding.role == "writes" or (binding.role == "scales" and binding.dim is not None)
 
 
-def repaired_channels(result: SurgeryResult, blueprint: Blueprint) -> dict[str, Bools]:
+def repaired_channels(result: SurgeryResult, blueprint: Blueprint) -> tuple[dict[str, Bools], set[str]]:
     """Parameter → which positions on the axis that carries what it computes are to be repaired; not those of outputs.
+    And the parameters with another use, which a scale on that axis would change, too: an embedding that is also the
+    last layer, a weight that maps back what it computes.
 
     Args:
         result: the fused model and its plan.
         blueprint: the blueprint of the last source.
     """
     shapes = {name: tuple(p.shape) for name, p in result.model.named_parameters()}
-    found: dict[str, Bools] = {}
+    masks: dict[tuple[str, int], Bools] = {}
     for space in blueprint:
-        if space.kind == "rigid":
-            continue
-        changed = _changed(result.plan[space.name])
+        changed = _changed(result.plan[space.name]) & (space.kind != "rigid")
         for b in result.layout[space.name].bindings:
             if _computes(b) and len(shapes.get(b.parameter, ())) > 1:
-                mask = found.setdefault(b.parameter, np.zeros(shapes[b.parameter][b.axis], bool))
-                mask[b.index.reshape(-1)] = np.repeat(changed, b.index.shape[1])
-    return found
+                mask = masks.setdefault((b.parameter, b.axis), np.zeros(shapes[b.parameter][b.axis], bool))
+                mask[b.index.reshape(-1)] |= np.repeat(changed, b.index.shape[1])
+    found: dict[str, Bools] = {}
+    for (name, _), mask in masks.items():
+        if name not in found or not found[name].any():
+            found[name] = mask
+    computed = Counter(name for name, _ in masks)
+    read = {(b.parameter, b.axis) for space in blueprint for b in space.bindings if b.role == "reads"}
+    return found, {name for name, axis in masks if computed[name] > 1 or (name, axis) in read}
 
 
 def _changed(reduction: Reduction) -> Bools:

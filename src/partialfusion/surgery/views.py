@@ -117,9 +117,9 @@ def views_of(path: str, blueprint: Blueprint, plan: Plan, layout: Mapping[str, S
     views = views / channels
     total = shares.sum(0, keepdims=True)
     shares = np.where(total > 0, shares / np.where(total > 0, total, 1.0), 1.0 / plan.models)
-    distinct, which = np.unique(np.round(views * views.shape[1] / UNIFORM), axis=0, return_inverse=True)
-    first = [int(np.flatnonzero(which.reshape(-1) == v)[0]) for v in range(len(distinct))]
-    return views[first], np.stack([shares[which.reshape(-1) == v].sum(0) for v in range(len(distinct))])
+    rounded = [tuple(view) for view in np.round(views * views.shape[1] / UNIFORM)]
+    members = [np.array([r == kind for r in rounded]) for kind in sorted(set(rounded))]
+    return views[[int(m.argmax()) for m in members]], np.stack([shares[m].sum(0) for m in members])
 
 
 def _read_shares(plan: Plan, space: str) -> Floats:

@@ -11,14 +11,17 @@ from .. import api
 from ..core.scalars import is_number
 from ..errors import OptionError
 from ..fusing.budget import Budget
-from ..fusing.options import Method, Recipe, resolve
+from ..fusing.options import Method, Recipe, check_masses_in_budget, resolve
 from ..fusing.validation import check_mix
 
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Methods = Sequence[Method] | Mapping[str, Mapping[str, Any]]
 
 # Options of `fuse` that are the same for the whole frontier.
-COMMON = {"models", "example_inputs", "output", "mix", "evaluate", "data", "blueprint", "check", "seed", "progress"}
+COMMON = {
+    *("models", "example_inputs", "output", "mix", "evaluate", "data", "blueprint", "check", "allow_shortfall"),
+    *("seed", "device", "progress"),
+}
 
 
 @dataclass(frozen=True)
@@ -167,12 +170,15 @@ def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], known
         "site": "auto",
         "similarity": "auto",
         "align": "fixed-point",
+        "masses": "equal",
         "norm": "auto",
         "convention": "value",
         "round_to": "auto",
     }
     asked = {key: options.get(key, default) for key, default in defaults.items()}
     budget = None if options.get("budget") is None else Budget.of(options["budget"])
+    if budget is not None:
+        check_masses_in_budget(asked["masses"])
     effective = budget is not None and budget.effective
     recipe = resolve(keep=None, mix=(), effective=effective, **known, **asked)
     alpha = asked["alpha"]

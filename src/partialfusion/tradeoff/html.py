@@ -105,7 +105,10 @@ def table(content: Mapping[str, Any]) -> str:
     columns = ("Network", content["metric"].capitalize(), *sizes, "Alpha", "Mix", "Seconds", "On the front")
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in columns)
     rows = "".join(_row(number, point, content) for number, point in enumerate(content["points"]))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    caption = ""
+    if any(p["slower"] for p in content["points"]):
+        caption = "<caption>! slower than the ensemble, the networks one by one</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _row(number: int, point: Mapping[str, Any], content: Mapping[str, Any]) -> str:
@@ -113,7 +116,7 @@ def _row(number: int, point: Mapping[str, Any], content: Mapping[str, Any]) -> s
     shares = None if mix is None else content["mixes"][mix]
     cells: list[tuple[str, float | None]] = [
         ("failed" if score is None else shown(score, percent=content["percent"]), score),
-        *(sized(point["sizes"][axis["key"]], axis) for axis in content["axes"]),
+        *(_size(point, axis) for axis in content["axes"]),
         (f"budget {point['budget']}" if point["budget"] else "" if alpha is None else f"{alpha:g}", alpha),
         ("", None) if shares is None else (shares["text"], shares["shares"][0]),
         (f"{point['seconds']:.1f}", point["seconds"]) if point["kind"] == "fused" else ("", None),
@@ -125,6 +128,13 @@ def _row(number: int, point: Mapping[str, Any], content: Mapping[str, Any]) -> s
     )
     name = html.escape(point["method"])
     return f'<tr data-point="{number}"{marked}><th scope="row" data-value="{name}">{name}</th>{columns}</tr>'
+
+
+def _size(point: Mapping[str, Any], axis: Mapping[str, Any]) -> tuple[str, float | None]:
+    """A size of a point, with a mark where it is slower than the ensemble."""
+    text, value = sized(point["sizes"][axis["key"]], axis)
+    slower = axis["key"] in {f"latency-{form}" for form in point["slower"]}
+    return f"{text} !" if slower else text, value
 
 
 def sized(value: float | None, axis: Mapping[str, Any]) -> tuple[str, float | None]:

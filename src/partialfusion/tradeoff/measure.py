@@ -15,7 +15,7 @@ from ..blueprint import Blueprint
 from ..core.alone import alone
 from ..core.examples import inputs_and_batches
 from ..core.inputs import Output
-from ..core.literals import Align, Basis, Convention, Features, NormRule, Refit, RoundTo, Site, Size, Zeros
+from ..core.literals import Align, Basis, Convention, Features, Masses, NormRule, Refit, RoundTo, Site, Size, Zeros
 from ..core.modules import first_line
 from ..core.progress import ProgressCallback, reporting
 from ..core.text import mix_text
@@ -59,6 +59,7 @@ def frontier(
     site: Site = "auto",
     similarity: Basis = "auto",
     align: Align = "fixed-point",
+    masses: Masses = "equal",
     norm: NormRule = "auto",
     convention: Convention = "value",
     names: Sequence[str] | None = None,
@@ -110,6 +111,8 @@ def frontier(
         similarity: compare channels ("permutation") or directions where they may be rotated ("rotation"), as for
             `fuse`.
         align: "fixed-point" or "greedy", as for `fuse`.
+        masses: how much each channel counts in optimal transport, as for `fuse`; not together with budgets, and only
+            for methods that take it.
         norm: statistics of batch norms, and of channels without a norm, as for `fuse`.
         convention: "value" or "mass", as for `fuse`.
         names: names of the models. Default: model A, model B, …
@@ -134,6 +137,7 @@ def frontier(
         "site": site,
         "similarity": similarity,
         "align": align,
+        "masses": masses,
         "norm": norm,
         "convention": convention,
         "round_to": round_to,

@@ -156,7 +156,7 @@ class Frontier:
         if any(p.latency is not None for p in self.points):
             notes.append(
                 f"latency: time of a call relative to {self.names[-1]}: the module, as blocks, and blocks where faster "
-                "(auto); convolutions on a CPU in channels-last layout"
+                "(auto); convolutions in the memory layout that is faster here"
             )
         if any(slower_than_ensemble(p, self.points) for p in self.points):
             notes.append("!: slower than the ensemble, the models one by one")

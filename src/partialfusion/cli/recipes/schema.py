@@ -14,6 +14,7 @@ from ...core.literals import (
     Basis,
     Convention,
     Features,
+    Masses,
     MethodName,
     NormRule,
     PruningName,
@@ -47,13 +48,13 @@ from .nodes import (
 )
 
 FUSE_ONLY, PRUNE_ONLY = (
-    ("alpha", "mix", "align", "evaluate", "zeros"),
+    ("alpha", "mix", "align", "masses", "evaluate", "zeros"),
     ("keep",),
 )  # keys for several models, and for one
 MODEL: dict[str, Parser] = {"factory": text, "checkpoint": file}
 OPTIONS = (
-    *("alpha", "keep", "mix", "method", "features", "site", "similarity", "align", "norm", "refit", "zeros"),
-    *("round_to", "convention", "check", "allow_shortfall", "device"),
+    *("alpha", "keep", "mix", "method", "features", "site", "similarity", "align", "masses", "norm", "refit"),
+    *("zeros", "round_to", "convention", "check", "allow_shortfall", "device"),
 )
 
 
@@ -80,6 +81,7 @@ def read_recipe(path: Path) -> tuple[Job, dict[str, int]]:
         "site": choice(*get_args(Site)),
         "similarity": choice(*get_args(Basis)),
         "align": choice(*get_args(Align)),
+        "masses": choice(*get_args(Masses)),
         "norm": choice(*get_args(NormRule)),
         "convention": choice(*get_args(Convention)),
         "data": file,

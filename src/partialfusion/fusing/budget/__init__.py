@@ -3,11 +3,12 @@
 from .allocate import BudgetError, allocate
 from .allocator import Allocator, allocator
 from .budget import Budget
-from .latency import OneByOne, Stopwatch
+from .latency import ROUNDS, OneByOne, Stopwatch, faster_layout
 from .paths import Path, coupling_paths, pruning_paths
 from .sizes import Sizes, Structure
 
 __all__ = [
+    "ROUNDS",
     "Allocator",
     "Budget",
     "BudgetError",
@@ -19,5 +20,6 @@ __all__ = [
     "allocate",
     "allocator",
     "coupling_paths",
+    "faster_layout",
     "pruning_paths",
 ]

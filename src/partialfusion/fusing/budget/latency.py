@@ -17,12 +17,14 @@ from ...core.modules import at_rest
 from ...core.timing import interleaved_times, paired_ratios
 from ...kernels import KernelPair, Plan, Reduction
 from ...surgery import apply
+from ...surgery.layout import in_channels_last
 from ..sources import Sources
 from .paths import Path
 from .sizes import Sizes, Structure, Support
 
 # How long a network and the last model are timed, and the least and the greatest number of rounds.
 SECONDS, FEWEST, MOST = 0.5, 15, 201
+ROUNDS = 7  # at least so many, where a call may be slow and an estimate will do
 MIXED = 3  # measured sizes in which the spaces are of different fractions
 
 
@@ -64,6 +66,17 @@ class Stopwatch:
                 functions, seconds=SECONDS, fewest=self.fewest or FEWEST, most=MOST, device=device
             )
         return paired_ratios(times, "", device)
+
+
+def faster_layout(model: nn.Module, inputs: Inputs) -> Callable[[nn.Module], nn.Module]:
+    """What puts networks into the memory layout in which this one is called faster: channels-last, or as they are.
+
+    Which one that is depends on the processor and the batch, so it is measured.
+    """
+    other = in_channels_last(model, inputs)
+    if other is model or Stopwatch(model, inputs, fewest=ROUNDS).ratio(other) >= 1:
+        return lambda network: network
+    return lambda network: in_channels_last(network, inputs)
 
 
 def predicted_latency(

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from ...blueprint import Blueprint
 from ...blueprint.spaces import owner
 from ...core.inputs import Inputs, run
+from ...core.operations import counting
 from ...features import dense_bindings
 
 
@@ -90,17 +90,19 @@ class _Parameter:
 
     def entries(self, supports: Mapping[str, Support], everyone: int) -> int:
         """Entries that some model writes: positions on all axes have a model in common."""
-        blocks: Counter[int] = Counter({everyone: 1})
+        blocks = {everyone: 1}  # plain dictionaries: this is asked for thousands of times
         for spaces, free in self.axes:
-            along: Counter[int] = Counter({everyone: free} if free else {})
+            along = {everyone: free} if free else {}
             for space, positions, reads in spaces:
                 support = supports[space]
                 for models, channels in support.items():
-                    along[everyone if reads and support.dense else models] += channels * positions
-            joined: Counter[int] = Counter()
+                    key = everyone if reads and support.dense else models
+                    along[key] = along.get(key, 0) + channels * positions
+            joined: dict[int, int] = {}
             for models, n in along.items():
                 for others, size in blocks.items():
-                    joined[models & others] += n * size
+                    both = models & others
+                    joined[both] = joined.get(both, 0) + n * size
             blocks = joined
         return sum(size for models, size in blocks.items() if models)
 
@@ -163,14 +165,13 @@ class Structure:
 
 
 def _operations(model: nn.Module, inputs: Inputs) -> dict[str, float]:
-    """Weight → floating-point operations in one call of the model; of modules with one large weight."""
-    counter = FlopCounterMode(display=False, depth=99)
-    with counter:
+    """Weight → floating-point operations in one call of the model; large weights of one module share its operations."""
+    with counting(model) as counter:
         run(model, inputs)
     prefix = f"{type(model).__name__}."
     counted = {path.removeprefix(prefix): sum(kinds.values()) for path, kinds in counter.get_flop_counts().items()}
-    found = {}
-    for name, tensor in model.named_parameters():
-        if tensor.dim() >= 2:
-            found[name] = float(counted.get(owner(name), 0))
-    return found
+    large = {name: tensor.numel() for name, tensor in model.named_parameters() if tensor.dim() >= 2}
+    held: Counter[str] = Counter()
+    for name, size in large.items():
+        held[owner(name)] += size
+    return {name: counted.get(owner(name), 0) * size / held[owner(name)] for name, size in large.items()}

@@ -27,6 +27,8 @@ def zip_pairs(
     A round takes pairs in the order of their correlation, each channel at most once, and leaves the others alone. Where
     that does not get down to k, another round pairs the clusters by the correlation of their mass-weighted means.
     Constant channels correlate with each other alone: a channel that never varies goes first with another such one.
+    Channels without mass take no place from others: clusters that the others leave over are zipped of them alone, else
+    each goes to the cluster that it correlates with most.
 
     Args:
         covariance: (n × n) covariance of the channels, in any unit.
@@ -42,13 +44,36 @@ def zip_pairs(
     variance = np.diag(covariance)
     problem = Problem.of(variance[:, None] + variance[None, :] - 2.0 * covariance, k, masses)
     models = _models(groups, len(problem)) if across else None
-    labels = np.arange(len(problem))
-    while (count := int(labels.max()) + 1) > k:
-        belongs = csr_array((problem.scaled_masses, (labels, np.arange(len(labels)))), shape=(count, len(labels)))
-        totals = belongs @ covariance @ belongs.T  # of the clusters' sums, which correlate as their means do
-        allowed = _apart(belongs, models) if models is not None else np.ones((count, count), bool)
-        labels = in_order(_paired(_correlation(totals), allowed, count - k)[labels])
+    heavy, light = np.flatnonzero(problem.masses > 0.0), np.flatnonzero(problem.masses == 0.0)
+    labels = np.empty(len(problem), np.int64)
+    labels[heavy] = _zipped(problem, covariance, models, heavy, min(k, len(heavy)))
+    if k > len(heavy):
+        labels[light] = len(heavy) + _zipped(problem, covariance, models, light, k - len(heavy))
+    elif len(light):
+        belongs = _belongs(problem, heavy, labels[heavy])
+        sums = covariance[np.ix_(light, heavy)] @ belongs.T
+        variance = (belongs @ covariance[np.ix_(heavy, heavy)] @ belongs.T).diagonal()
+        varies = variance > CONSTANT * variance.max()
+        labels[light] = np.where(varies, sums / np.sqrt(np.where(varies, variance, 1.0)), 0.0).argmax(1)
     return problem.clustering(labels)
+
+
+def _zipped(problem: Problem, covariance: Floats, models: Floats | None, channels: Ints, k: int) -> Ints:
+    """(c,) labels of some channels, zipped to k clusters."""
+    covariance = covariance[np.ix_(channels, channels)]
+    labels = np.arange(len(channels))
+    while (count := int(labels.max()) + 1) > k:
+        belongs = _belongs(problem, channels, labels)
+        totals = belongs @ covariance @ belongs.T  # of the clusters' sums, which correlate as their means do
+        allowed = np.ones((count, count), bool) if models is None else _apart(belongs, models[channels])
+        labels = in_order(_paired(_correlation(totals), allowed, count - k)[labels])
+    return labels
+
+
+def _belongs(problem: Problem, channels: Ints, labels: Ints) -> csr_array:
+    """(clusters × c) the mass of each channel in its cluster."""
+    shape = int(labels.max()) + 1, len(labels)
+    return csr_array((problem.scaled_masses[channels], (labels, np.arange(len(labels)))), shape=shape)
 
 
 def _models(groups: ArrayLike | None, n: int) -> Floats:

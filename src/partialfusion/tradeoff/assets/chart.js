@@ -42,6 +42,7 @@ function drawChart(holder, state, on) {
   const x = (value) => room.left + ((value - x0) / (x1 - x0)) * (width - room.left - room.right);
   const down = (value) => height - room.bottom - ((value - y0) / (y1 - y0)) * (height - room.top - room.bottom);
   const y = (value) => Math.min(down(value), height - room.bottom - 16);
+  drawSlower(svg, points, axis, x, width - room.right, room.top, height - room.bottom);
   drawAxes(svg, { axis, x, y: down, x0, x1, y0, y1, width, height, room, narrow });
   drawLines(svg, points, state, x, y);
   const isBelow = (p) => down(p.score) > height - room.bottom;
@@ -69,6 +70,17 @@ function drawAxes(svg, { axis, x, y, x0, x1, y0, y1, width, height, room, narrow
   svg.append(element("line", { class: "frame", x1: room.left, x2: width - room.right, y1: bottom, y2: bottom }));
   const name = narrow ? axis.name : `${axis.name}, relative to ${models[models.length - 1]}${axis.counts ? " and in numbers" : ""}`;
   svg.append(element("text", { class: "axis name", x: (room.left + width - room.right) / 2, y: height - 6, "text-anchor": "middle" }, name));
+}
+
+// Where networks take longer than the ensemble does: than that of the selected mix, where it has one.
+function drawSlower(svg, points, axis, x, right, top, bottom) {
+  const ensembles = axis.counts ? [] : points.filter((p) => p.kind === "ensemble"), mix = data.points[state.chosen].mix;
+  const ensemble = ensembles.find((p) => p.mix === mix) ?? ensembles[0];
+  if (!ensemble) return;
+  const left = x(place(ensemble)) + 1;
+  svg.append(element("rect", { class: "slower", x: left, y: top, width: Math.max(right - left, 0), height: bottom - top }));
+  const text = "slower than the ensemble", fits = right - left > 6.2 * text.length;
+  svg.append(element("text", { class: "slower-name", x: fits ? left + 5 : right, y: bottom - 6, "text-anchor": fits ? "start" : "end" }, text));
 }
 
 // The scores of networks below the scale, beside their marks; one label where marks lie on each other.
@@ -145,7 +157,8 @@ function drawLabels(svg, points, x, y, width, room) {
     const text = point.method, wide = text.length * 7.2, at = x(place(point));
     const right = at + 16 + wide < width - room.right;
     const left = right ? at + 14 : at - 14 - wide;
-    const above = points.some((p) => p !== point && Math.abs(y(p.score) - y(point.score)) < 14 && Math.abs(x(place(p)) - at - (right ? 30 : -30)) < 40);
+    const meets = (p) => Math.abs(y(p.score) - y(point.score)) < 14 && x(place(p)) > left - 9 && x(place(p)) < left + wide + 9;
+    const above = points.some((p) => p !== point && meets(p));
     let line = y(point.score) + (above ? -12 : 4.5);
     while (placed.some((other) => Math.abs(other.line - line) < 15 && left < other.left + other.wide && other.left < left + wide)) line += 15;
     placed.push({ left, wide, line });

@@ -110,7 +110,7 @@ function histogram(holder, title, note, [low, high], series) {
   });
   for (const value of ticks(low, high, width < 420 ? 3 : 5)) {
     const at = left + ((value - low) / (high - low)) * (width - left);
-    svg.append(element("text", { class: "axis", x: Math.min(at, width - 2), y: height - 6, "text-anchor": at > width - 14 ? "end" : "middle" }, `${value}`));
+    svg.append(element("text", { class: "axis", x: Math.min(at, width - 2), y: height - 6, "text-anchor": at > width - 14 ? "end" : "middle" }, number(value, 6)));
   }
   const legend = element("span", {}, ` – ${note}. `);
   const keys = element("div", { class: "legend" }, ...used.map((one) => {
