@@ -10,6 +10,7 @@ BENCHMARKS = {
     "fusion": fusion.main,
     "sweeps": sweeps.main,
     "runtime": runtime.main,
+    "engines": runtime.engines,
     "rounding": rounding.main,
     "view_norm": view_norm.main,
     "scale": scale.main,

@@ -39,8 +39,9 @@ SCALE = 0.02
 
 RUN = """
 import json, resource, sys, time
-import torch
 import partialfusion as pf
+from benchmarks.large import allow_torchvision
+allow_torchvision()
 import partialfusion.streaming.fuse, transformers
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 wall, processor = time.monotonic(), time.process_time()
@@ -62,9 +63,20 @@ print(json.dumps({
 """
 
 
+def allow_torchvision() -> None:
+    """Define what torchvision, which transformers loads, registers kernels for: a CPU build of torch does not."""
+    import torch
+
+    for name in ("nms", "qnms"):
+        if torch.version.cuda is None and not hasattr(torch.ops.torchvision, name):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
 def write(folder: Path, shape: str, seed: int, base: int | None, shard: int) -> None:
     """Write a checkpoint with random weights; with a base, those of another seed and some noise."""
     import torch
+
+    allow_torchvision()
     import transformers
 
     from partialfusion.core.modules import named_tensors
