@@ -2,7 +2,7 @@
 
 import sys
 
-from . import clustering, fusion, rounding, runtime, scale, solvers, sweeps, view_norm
+from . import clustering, fusion, rounding, runtime, scale, solvers, sweeps, threads, view_norm
 
 BENCHMARKS = {
     "solvers": solvers.main,
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "rounding": rounding.main,
     "view_norm": view_norm.main,
     "scale": scale.main,
+    "threads": threads.main,
 }
 
 if __name__ == "__main__":

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from threading import Barrier, get_ident
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
-from partialfusion.core.cluster import Here, OnDask
+import partialfusion as pf
+from partialfusion.core import cluster, compute
+from partialfusion.core.cluster import Here, OnDask, Threads
+from partialfusion.core.compute import moved
 from partialfusion.features import weights
-from partialfusion.fusing.align import Problem
+from partialfusion.fusing.align import Problem, alignment
+from partialfusion.fusing.sources import Sources
 
 
 @dataclass(frozen=True)
@@ -54,8 +62,93 @@ def test_a_stream_is_one_group_and_what_hangs_on_it_the_next() -> None:
     assert [len(wave) for wave in waves] == [1, 5]
 
 
-def test_tasks_of_a_task_run_where_it_does() -> None:
-    assert isinstance(pickle.loads(pickle.dumps(OnDask(client=object()))), Here)
+@pytest.mark.parametrize("tasks", [OnDask(client=object()), Threads()])
+def test_tasks_of_a_task_run_where_it_does(tasks: OnDask | Threads) -> None:
+    assert isinstance(pickle.loads(pickle.dumps(tasks)), Here)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_run_at_once_without_gradients_and_on_the_chosen_device() -> None:
+    meeting = Barrier(2, timeout=30)  # passed only by two tasks at the same time
+
+    def task(k: int) -> tuple[int, bool, str]:
+        meeting.wait()
+        return k, torch.is_grad_enabled(), moved(torch.zeros(1)).device.type
+
+    token = compute._chosen.set(torch.device("meta"))
+    try:
+        found = list(Threads().run(task, [(k,) for k in range(4)]))
+    finally:
+        compute._chosen.reset(token)
+    assert found == [(k, False, "meta") for k in range(4)]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_short_tasks_run_in_the_calling_thread() -> None:
+    assert set(Threads().run(get_ident, [()] * 4, short=True)) == {get_ident()}
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_error_in_a_thread_ends_the_others() -> None:
+    done = []
+
+    def task(k: int) -> None:
+        if k == 0:
+            raise ValueError("no")
+        done.append(k)
+        sleep(0.05)
+
+    with pytest.raises(ValueError, match="no"):
+        list(Threads().run(task, [(k,) for k in range(100)]))
+    assert len(done) < 50
+
+
+class Blocks(nn.Module):
+    """A stream with four blocks, whose hidden channels do not depend on each other."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.last = nn.Linear(5, 20), nn.Linear(20, 3)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 20)) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.last(x)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+@pytest.mark.parametrize("data", [None, [torch.randn(64, 5, generator=torch.Generator().manual_seed(3))]])
+def test_the_result_is_the_same_in_threads(
+    alpha: float, data: list[Tensor] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models, x, ran = [Blocks(0).eval(), Blocks(1).eval()], torch.randn(2, 5), []
+    without_gradients = cluster._without_gradients
+
+    def noted(function: Any, *given: Any) -> Any:
+        ran.append(get_ident())
+        return without_gradients(function, *given)
+
+    monkeypatch.setattr(cluster, "_without_gradients", noted)
+    monkeypatch.setattr(alignment, "WIDE", 1)
+    threads = pf.fuse(models, x, alpha=alpha, data=data, seed=0)
+    assert ran
+    assert get_ident() not in ran
+    monkeypatch.setattr(Sources, "tasks", Here())
+    one_by_one = pf.fuse(models, x, alpha=alpha, data=data, seed=0)
+    for name, tensor in one_by_one.model.state_dict().items():
+        assert torch.equal(tensor, threads.model.state_dict()[name]), name
 
 
 def test_no_more_costs_are_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:

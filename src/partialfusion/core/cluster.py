@@ -1,12 +1,16 @@
-"""Tasks without shared state: run here one after the other, or by the workers of a Dask scheduler."""
+"""Tasks that do not depend on each other: run here, one by one or in threads, or by the workers of a Dask scheduler."""
 
 from __future__ import annotations
 
 import logging
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
+
+import torch
 
 from ..errors import ClusterError, FusionError
 from .version import __version__
@@ -14,6 +18,7 @@ from .version import __version__
 log = logging.getLogger(__name__)
 
 TIMEOUT = 10  # seconds to wait for a scheduler
+MOST_THREADS = 8
 
 T = TypeVar("T")
 
@@ -24,8 +29,14 @@ class Tasks(Protocol):
     def share(self, value: Any) -> Any:
         """What to pass to tasks in the place of a value that many of them need; it should be asked for once."""
 
-    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> Iterator[T]:
-        """The results of a function for the arguments of each call, in their order, each as soon as it is known."""
+    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]], *, short: bool = False) -> Iterator[T]:
+        """The results of a function for the arguments of each call, in their order, each as soon as it is known.
+
+        Args:
+            function: the function.
+            calls: its arguments.
+            short: the calls take too little time for threads of this process to pay.
+        """
 
 
 class Here:
@@ -34,9 +45,42 @@ class Here:
     def share(self, value: Any) -> Any:
         return value
 
-    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> Iterator[T]:
+    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]], *, short: bool = False) -> Iterator[T]:
         for call in calls:
             yield function(*call)
+
+
+class Threads:
+    """Runs tasks in threads of this process, as many as PyTorch computes with: memory is needed for each of them.
+
+    Tasks spend most of their time in compiled code, which lets other threads run.
+    """
+
+    def __reduce__(self) -> tuple[type[Here], tuple[()]]:
+        """Another process runs its tasks one after the other."""
+        return Here, ()
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]], *, short: bool = False) -> Iterator[T]:
+        count = min(torch.get_num_threads(), len(calls), MOST_THREADS)
+        if short or count < 2:
+            yield from Here().run(function, calls)
+            return
+        pool = ThreadPoolExecutor(count, thread_name_prefix="partialfusion")
+        try:
+            futures = [pool.submit(copy_context().run, _without_gradients, function, *call) for call in calls]
+            for future in futures:
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _without_gradients(function: Callable[..., T], *call: Any) -> T:
+    """A new thread does not know that gradients are off."""
+    with torch.no_grad():
+        return function(*call)
 
 
 class OnDask:
@@ -53,7 +97,7 @@ class OnDask:
         # The scheduler keeps the bytes: a worker that dies takes no copy with it that cannot be made again.
         return self.client.submit(pickle.loads, pickle.dumps(value), pure=False)
 
-    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> Iterator[T]:
+    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]], *, short: bool = False) -> Iterator[T]:
         futures = [self.client.submit(function, *call, pure=False) for call in calls]
         try:
             for future in futures:

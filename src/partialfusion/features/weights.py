@@ -6,6 +6,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 import torch
@@ -215,17 +216,19 @@ class _Kept(dict[Key, tuple[list[Coupling], _Term]]):
     def __init__(self) -> None:
         super().__init__()
         self.size = 0
+        self.lock = Lock()  # spaces are matched in threads
 
     def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
         """Other processes compute them again: they know a coupling by its identity."""
         return _Kept, ()
 
     def keep(self, key: Key, state: list[Coupling], term: _Term) -> None:
-        self.size -= self.pop(key)[1].products[0].nbytes if key in self else 0
         size = term.products[0].nbytes
-        if self.size + size <= ALL_KEPT:
-            self[key] = state, term
-            self.size += size
+        with self.lock:
+            self.size -= self.pop(key)[1].products[0].nbytes if key in self else 0
+            if self.size + size <= ALL_KEPT:
+                self[key] = state, term
+                self.size += size
 
 
 def describing_parameters(source: TracedModel, *, vectors: bool) -> list[str]:

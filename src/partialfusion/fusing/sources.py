@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..blueprint import Blueprint
 from ..core.arrays import Floats
 from ..core.batches import Batches
-from ..core.cluster import Here, Tasks
+from ..core.cluster import Tasks, Threads
 from ..core.inputs import Inputs, run
 from ..core.literals import Mix, RoundTo
 from ..core.modules import first_line, named_tensors
@@ -48,7 +48,7 @@ class Sources:
         tasks: where spaces that do not depend on each other are matched.
     """
 
-    tasks: Tasks = Here()
+    tasks: Tasks = Threads()
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from ...features.weights import Couplings
 from ...kernels import Coupling
 from ...solvers import MassPair, Prices, couple, couple_blocks
 
+WIDE = 1024  # channels on average from which on spaces are matched faster in threads: narrow ones are slower there
 Report = Callable[[float], None]  # the fraction of the work that is done
 
 
@@ -119,6 +120,11 @@ class Problem:
             waves[own].append(step)
         return waves
 
+    def is_short(self, steps: Sequence[tuple[str, ...]]) -> bool:
+        """Whether steps that do not depend on each other are solved before threads would pay."""
+        work = sum(math.prod(self.widths[s]) for step in steps for s in step)
+        return work < WIDE**2 * len(steps)
+
     def solved(
         self, function: Callable[..., Solved], steps: Sequence[tuple[str, ...]], couplings: Couplings, shared: Any
     ) -> Iterator[tuple[tuple[str, ...], Solved]]:
@@ -136,7 +142,8 @@ class Problem:
             own = bool(beside & set(step))  # then the whole objective counts
             seen = {s: c for s, c in couplings.items() if own or s in beside or s in step}
             calls.append((function, shared, step, seen, {s: self.prices[s] for s in step if s in self.prices}))
-        for step, (found, prices) in zip(steps, self.tasks.run(_task, calls), strict=True):
+        results = self.tasks.run(_task, calls, short=self.is_short(steps))
+        for step, (found, prices) in zip(steps, results, strict=True):
             self.prices.update(prices)
             yield step, found
 

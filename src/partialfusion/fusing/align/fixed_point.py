@@ -51,7 +51,9 @@ def refine(problem: Problem, full: Alignment, costs: FixedCosts, *, report: Repo
     start, work = dict(full.couplings), Work(problem)
     shared = problem.tasks.share(costs), problem.tasks.share(problem)
     steps = problem.steps()
-    for step, found in zip(steps, problem.tasks.run(FixedCosts.solve, [(*shared, s) for s in steps]), strict=True):
+    calls = [(*shared, step) for step in steps]
+    results = problem.tasks.run(FixedCosts.solve, calls, short=problem.is_short(steps))
+    for step, found in zip(steps, results, strict=True):
         start.update(zip(step, found, strict=True))
         report(FIRST * work.after(step))
     final = _descend(problem, start, lambda done: report(FIRST + (1 - FIRST) * done))

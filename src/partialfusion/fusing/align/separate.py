@@ -49,10 +49,13 @@ def separate(problem: Problem, fixed: FixedCosts) -> Alignment:
     """Couple every space by its own fixed cost; spaces without one, and bundles without any, are left out."""
     found = {s: c for s, c in problem.identity().items() if s not in problem.alphas}
     costs = {}
-    for step in problem.steps():
-        if any(space in fixed.costs for space in step):
-            for space, coupling in zip(step, fixed.solve(problem, step), strict=True):
-                found[space] = coupling
-                cost = fixed.costs.get(space)
-                costs[space] = 0.0 if cost is None else matched_cost(cost, coupling)
+    steps = [step for step in problem.steps() if any(space in fixed.costs for space in step)]
+    shared = problem.tasks.share(fixed), problem.tasks.share(problem)
+    calls = [(*shared, step) for step in steps]
+    results = problem.tasks.run(FixedCosts.solve, calls, short=problem.is_short(steps))
+    for step, solved in zip(steps, results, strict=True):
+        for space, coupling in zip(step, solved, strict=True):
+            found[space] = coupling
+            cost = fixed.costs.get(space)
+            costs[space] = 0.0 if cost is None else matched_cost(cost, coupling)
     return Alignment(found, costs)
