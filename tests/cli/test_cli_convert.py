@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ import partialfusion as pf
 from partialfusion.blocks import compare as comparing
 from partialfusion.cli.bench import bench
 from partialfusion.cli.fuse import fuse
+from partialfusion.cli.jobs import Job, run_job
+from partialfusion.core.progress import ProgressCallback
 from partialfusion.io.checkpoints import load_into, load_model, load_state, save_state
 from partialfusion.io.factories import build
 
@@ -152,6 +155,28 @@ def test_bench_takes_the_arguments_of_fuse(folder: Path) -> None:
     own = ("checkpoints", "out", "dtype", "quiet", "shard_size", "cluster")  # about files that fuse writes
     shared = [p for p in inspect.signature(fuse).parameters if p not in own]
     assert set(shared) <= set(inspect.signature(bench).parameters)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ((), "greedy"),  # new models have nothing alike
+        (("--align", "fixed-point"), "fixed-point"),
+        (("a.safetensors", "b.pt"), "fixed-point"),
+    ],
+)
+def test_bench_aligns_as_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], wanted: str
+) -> None:
+    used = []
+
+    def noted(job: Job, report: ProgressCallback) -> pf.Fusion:
+        used.append(job.options["align"])
+        return run_job(job, report)
+
+    monkeypatch.setattr(sys.modules[bench.__module__], "run_job", noted)
+    result = run("bench", SMALL, *given, "--input", "2,6", "--seconds", "0")
+    assert (result.exit_code, used) == (0, [wanted])
 
 
 def test_bench_prints_a_table(folder: Path) -> None:

@@ -43,6 +43,27 @@ def test_recurrent_layers_count(kind: type[nn.RNNBase]) -> None:
     assert Structure(model, pf.trace(model, x, check=False), Inputs.of(x), 1).sizes({}).flops == pytest.approx(wanted)
 
 
+class Gate(nn.Module):
+    """A linear layer and a bilinear one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(INPUTS, WIDTH), nn.Bilinear(WIDTH, INPUTS, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x), x)
+
+
+def test_bilinear_layers_count() -> None:
+    wanted = 2 * N * (INPUTS * WIDTH + 2 * WIDTH * INPUTS)
+    assert operations(Gate().eval(), Inputs.of(torch.randn(N, INPUTS))) == wanted
+
+
+def test_no_operations_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert operations(nn.ReLU(), Inputs.of(torch.randn(N, INPUTS))) is None
+    assert "PyTorch counts no operations in ReLU" in caplog.text
+
+
 class Impatient(nn.Module):
     """Refuses to be observed."""
 

@@ -80,7 +80,8 @@ def bench(
 ) -> None:
     """Time one model, the ensemble and their fusion, dense and as blocks, in one run on this machine.
 
-    Models and options are those of fuse. Nothing is written.
+    Models and options are those of fuse, but newly initialised models, which have nothing alike, are aligned greedily
+    unless --align is given. Nothing is written.
     """
     given = files or []
     stored = given[0] if len(given) == 1 else None
@@ -91,7 +92,7 @@ def bench(
     job = Job(
         models=tuple(Model(f, path) for f, path in zip(specs, checkpoints, strict=False)),
         inputs=tuple(inputs or ()),
-        options=fuse_options(ctx.params) | ({} if given else {"align": "greedy"}),  # new models have nothing alike
+        options=fuse_options(ctx.params) | ({} if given or _is_given(ctx, "align") else {"align": "greedy"}),
         data=data,
         batch=batch,
         budget=parse_budget(budget),
@@ -132,12 +133,17 @@ OWN = ("factory", "inputs", "files", "output", "seconds", "threads", "seed", "as
 def _check_alone(ctx: typer.Context, stored: Path) -> None:
     """A file that fuse or prune wrote has its own widths, which no option of fuse changes."""
     for name in ctx.params:
-        source = ctx.get_parameter_source(name)
-        if name not in OWN and source is not None and source.name == "COMMANDLINE":
+        if name not in OWN and _is_given(ctx, name):
             raise OptionError(
                 f"--{name.replace('_', '-')} is for models to fuse, but {stored} is fused already: leave one of them "
                 "out, or give two or more checkpoints"
             )
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    """Whether the user gave this option."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 @contextmanager

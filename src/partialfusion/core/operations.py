@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +15,29 @@ from torch.utils.flop_counter import FlopCounterMode
 @contextmanager
 def counting(model: nn.Module) -> Iterator[FlopCounterMode]:
     """Count the operations of calls of this model, for each of its modules."""
-    with _step_by_step(model), FlopCounterMode(display=False, depth=99) as counter:
+    missing: dict[Any, Any] = {torch.ops.aten._trilinear: _trilinear}
+    with _step_by_step(model), FlopCounterMode(display=False, depth=99, custom_mapping=missing) as counter:
         yield counter
+
+
+def _trilinear(
+    x: Sequence[int],
+    weight: Sequence[int],
+    y: Sequence[int],
+    expand_x: Sequence[int],
+    expand_weight: Sequence[int],
+    expand_y: Sequence[int],
+    *_: object,
+    **__: object,
+) -> int:
+    """What `nn.Bilinear` computes, from the shapes of its inputs and the axes that each of them lacks."""
+    shapes = []
+    for shape, lacking in ((x, expand_x), (weight, expand_weight), (y, expand_y)):
+        expanded = list(shape)
+        for axis in sorted(lacking):
+            expanded.insert(axis, 1)
+        shapes.append(expanded)
+    return 2 * math.prod(torch.broadcast_shapes(*shapes))
 
 
 @contextmanager

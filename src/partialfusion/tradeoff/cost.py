@@ -29,7 +29,10 @@ def operations(model: nn.Module, inputs: Inputs) -> int | None:
     except Exception as error:  # whatever the code of a model raises where its operations are counted
         log.warning("the operations of %s cannot be counted (%s)", type(model).__name__, first_line(error))
         return None
-    return int(counter.get_total_flops()) or None
+    found = int(counter.get_total_flops())
+    if not found:
+        log.warning("PyTorch counts no operations in %s: its frontier has none", type(model).__name__)
+    return found or None
 
 
 @dataclass
