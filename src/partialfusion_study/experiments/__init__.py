@@ -63,8 +63,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         aggregation.SAME_DATA,
         spread.VGG,
         spread.RESNET,
-        spread.HARD,
-        spread.SPLIT,
         resnet_widths.EXPERIMENT,
         pruning.EXPERIMENT,
         fixed_layers.FIX_SAME_DATA,

@@ -10,7 +10,7 @@ from ..methods import CLUSTER_POST, PARTIAL_OT, PRUNING, REFIT
 from ..report import Figure, Line, Panel, Row, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
 from .grids import ACCURACY, EQUAL, Grid
-from .settings import Scale, alphas, setting, vgg_pairs
+from .settings import Scale, alphas, setting, vgg_ring
 
 CHANNELS = "channels, relative to one model"
 LAYERS = ("features.3", "features.6", "features.8")  # the paper's layers 2, 3 and 4
@@ -23,7 +23,7 @@ METHODS = {
 
 
 def make_grid(scale: Scale, fixed: int) -> Grid:
-    return Grid(vgg_pairs(scale), METHODS, alphas(scale, coarse=True), (EQUAL,), scale, fixed=LAYERS[:fixed])
+    return Grid(vgg_ring(scale), METHODS, alphas(scale, coarse=True), (EQUAL,), scale, fixed=LAYERS[:fixed])
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -119,7 +119,7 @@ def report(scale: Scale, results: Results) -> Report:
     listed = ", ".join(f"{label} {gain:+.1f}" for label, gain in gains.items())
     finding = f"Gain of three fixed layers over none in points, averaged over alpha below 1: {listed}."
     layers = f"The fixed layers are {', '.join(LAYERS)}, in this order: the paper's layers 2, 3 and 4."
-    text = f"{setting(scale, vgg_pairs(scale))} {layers}"
+    text = f"{setting(scale, vgg_ring(scale))} {layers}"
     return Report(finding, text, (figure, table))
 
 
@@ -129,7 +129,7 @@ def report_of_three(scale: Scale, results: Results) -> Report:
     above = exceeds(scale, results)
     where = f"from {above:.2f}× the channels on" if above is not None else "at no size"
     finding = f"Partial OT fusion is better than the better single network {where} (paper: from 1.38×)."
-    return Report(finding, setting(scale, vgg_pairs(scale)), (Figure("all", "Three layers left isolated", (whole,)),))
+    return Report(finding, setting(scale, vgg_ring(scale)), (Figure("all", "Three layers left isolated", (whole,)),))
 
 
 FIX_SAME_DATA = Experiment(

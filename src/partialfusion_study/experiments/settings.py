@@ -119,13 +119,11 @@ def resnet_pairs(scale: Scale, *, hard: bool = False) -> list[Pair]:
     ]
 
 
-def resnet_ring(scale: Scale, *, hard: bool = False) -> list[Pair]:
+def resnet_ring(scale: Scale) -> list[Pair]:
     """Three ResNet-18 on CIFAR-10, each with the next; those of the first pair are those of `resnet_pairs`."""
-    first = resnet_pairs(scale, hard=hard)
     if scale != "usual":
-        return first
-    a, b = first[0].a, first[0].b
-    c = replace(b, start=b.start + 1, training=replace(b.training, order=b.training.order + 1))
+        return resnet_pairs(scale)
+    a, b, c = (short_recipe("resnet18", start=k, order=k, epochs=12) for k in range(3))
     return [Pair(a, b), Pair(b, c), Pair(c, a)]
 
 
@@ -142,16 +140,6 @@ def split_resnet_pairs(scale: Scale) -> list[Pair]:
     a = short_recipe("resnet18", start=1, order=0, epochs=14, part="even")
     b = short_recipe("resnet18", start=0, order=0, epochs=14, part="odd")
     return [Pair(_small(a, scale), _small(b, scale))]
-
-
-def split_resnet_trio(scale: Scale) -> list[Pair]:
-    """Three pairs of two networks of the even and two of the odd classes, that of `split_resnet_pairs` first."""
-    first = split_resnet_pairs(scale)
-    if scale != "usual":
-        return first
-    a, b = first[0].a, first[0].b
-    c, d = (replace(r, start=r.start + 2, training=replace(r.training, order=r.training.order + 1)) for r in (a, b))
-    return [Pair(a, b), Pair(c, d), Pair(a, d)]
 
 
 def gpt_pairs(scale: Scale) -> dict[str, TextPair]:
@@ -228,7 +216,15 @@ def setting(scale: Scale, pairs: Sequence[Pair], *, widths: Sequence[int] = ()) 
         f"{selected} Numbers are {'means ± standard deviations over the pairs, ' * many}on "
         f"{'the first few' if scale == 'quick' else 'all 10,000'} test images."
     )
-    return f"{what} {_reduced(scale, recipe.subset.data)}".strip()
+    return " ".join(part for part in (what, _shared(pairs), _reduced(scale, recipe.subset.data)) if part)
+
+
+def _shared(pairs: Sequence[Pair]) -> str:
+    """A sentence on pairs that have networks in common."""
+    networks = {recipe for pair in pairs for recipe in (pair.a, pair.b)}
+    if len(networks) == 2 * len(pairs):
+        return ""
+    return f"The pairs are made of {len(networks)} networks in all, so independent pairs would vary more."
 
 
 def _reduced(scale: Scale, data: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 
 from ..cell import Cell
@@ -12,17 +11,12 @@ from ..recipes import Pair
 from ..report import Value, Verdict
 from .experiment import Experiment, Report, Results
 from .grids import EQUAL, Grid
-from .settings import Scale, resnet_ring, setting, split_resnet_trio, vgg_ring
+from .settings import Scale, resnet_ring, setting, vgg_ring
 
 PARTIAL, REFITTED = "partial OT fusion", "partial OT, refitted (ours)"
 VGG_METHODS = {PARTIAL: PARTIAL_OT, REFITTED: REFIT, EXCHANGE_REFIT: OURS_POST_REFIT}
 RESNET_METHODS = {PARTIAL: RECALIBRATED, REFITTED: REFIT, EXCHANGE_REFIT: OURS_REFIT}
 SIZES = (0.0, 0.2, 0.4, 1.0)
-RING = "The pairs are made of as many networks, each with the next."
-CROSSED = (
-    "Model A sees mostly the classes with even numbers, B mostly the others. The pairs are made of two networks of "
-    "each kind: the first of both, the second of both, and the first A with the second B."
-)
 
 
 def spread(
@@ -31,8 +25,6 @@ def spread(
     reference: str,
     pairs: Callable[[Scale], Sequence[Pair]],
     methods: Mapping[str, MethodConfig],
-    *,
-    made_of: str = RING,
 ) -> Experiment:
     """The same fusions of three pairs.
 
@@ -42,7 +34,6 @@ def spread(
         reference: the paper's figure, by number.
         pairs: scale → the pairs.
         methods: label → how they are merged.
-        made_of: a sentence on which networks make a pair.
     """
 
     def make_grid(scale: Scale) -> Grid:
@@ -53,15 +44,14 @@ def spread(
 
     def report(scale: Scale, results: Results) -> Report:
         grid = make_grid(scale)
-        note = "The pairs share networks, so independent pairs would vary more than the numbers after ± say."
-        table = grid.table(results, "pairs", "Accuracy (%) at equal shares", note=note)
+        table = grid.table(results, "pairs", "Accuracy (%) at equal shares")
         first = grid.alphas[0]
         listed = ", ".join(
             f"{label} {_with_spread(grid.accuracies(results, label, first, EQUAL))}" for label in methods
         )
         text = (
-            f"{setting(scale, grid.pairs)} {made_of} Clusters compare weights and activations after the activation "
-            "function, as the library does for such networks."
+            f"{setting(scale, grid.pairs)} Clusters compare weights and activations after the activation function, as "
+            "the library does for such networks."
         )
         parts = (grid.equal_figure(results, f"Three pairs of {network}"), table, grid.reference(results))
         return Report(f"At α = {first:g}: {listed}.", text, parts)
@@ -99,13 +89,3 @@ def _with_spread(samples: Sequence[float]) -> str:
 
 VGG = spread("spread", "VGG-11", "Figure 11", vgg_ring, VGG_METHODS)
 RESNET = spread("spread_resnet", "ResNet-18", "Figure 8", resnet_ring, RESNET_METHODS)
-HARD = spread(
-    "spread_hard",
-    "ResNet-18 trained with less weight decay",
-    "Figure 13",
-    partial(resnet_ring, hard=True),
-    RESNET_METHODS,
-)
-SPLIT = spread(
-    "spread_split", "ResNet-18 of different classes", "Table 1", split_resnet_trio, RESNET_METHODS, made_of=CROSSED
-)
