@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ class TracedModel:
     All that is ever mapped from one model's channels to others goes through `axis_map`: parameters into the fused
     model (surgery), parameters into a common frame (features), activations into the fused model's channels (refit).
     """
+
+    kept: ClassVar[int] = 2**30  # bytes of what is computed of it that may be kept to save time
 
     blueprint: Blueprint
     tensors: Mapping[str, Tensor]

@@ -24,7 +24,6 @@ from .traced import TracedModel
 Couplings = Mapping[str, Coupling]
 
 KEPT = 2**28  # bytes of one space's products, at most, that are kept for the next sweep
-ALL_KEPT = 2**30  # and of all spaces together
 FEW = 16  # features whose products are as quickly computed as read
 PIECE = 2**18  # numbers that are squared at a time
 
@@ -59,7 +58,7 @@ class WeightCosts:
         self.parameters = describing_parameters(theirs, vectors=vectors)
         self._sizes = self._squared_norms() if normalise else {}
         self.weights = self._scales(fused)
-        self._cache = _Kept()
+        self._cache = _Kept(min(ours.kept, theirs.kept))
         self._frames: dict[str, tuple[Coupling, tuple[KernelPair, KernelPair]]] = {}
 
     def at(self, fused: Mapping[str, float]) -> WeightCosts:
@@ -208,25 +207,25 @@ Key = tuple[str, str, int, str]  # space, parameter, axis, role
 
 
 class _Kept(dict[Key, tuple[list[Coupling], _Term]]):
-    """Inner products of axes, with the couplings that they hold for, as far as there is room.
+    """Inner products of axes, with the couplings that they hold for, as far as there is room (bytes).
 
     Every sweep asks for all of them in the same order, so what came first stays: it is the next to be asked for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
         super().__init__()
-        self.size = 0
+        self.room, self.size = room, 0
         self.lock = Lock()  # spaces are matched in threads
 
-    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+    def __reduce__(self) -> tuple[type[_Kept], tuple[int]]:
         """Other processes compute them again: they know a coupling by its identity."""
-        return _Kept, ()
+        return _Kept, (self.room,)
 
     def keep(self, key: Key, state: list[Coupling], term: _Term) -> None:
         size = term.products[0].nbytes
         with self.lock:
             self.size -= self.pop(key)[1].products[0].nbytes if key in self else 0
-            if self.size + size <= ALL_KEPT:
+            if self.size + size <= self.room:
                 self[key] = state, term
                 self.size += size
 

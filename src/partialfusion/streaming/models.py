@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class StreamedModel(TracedModel):
     Attributes:
         files: where the numbers are.
     """
+
+    kept: ClassVar[int] = 2**28
 
     files: TensorFiles
 
