@@ -47,7 +47,7 @@ the tiny models and in double precision for those of timm's families, where roun
 *Elastic parameters* is the fraction of the parameters with an axis in an elastic space.
 
 Tiny models of {zoo} kinds, two layers of width 64 in most: alpha = 1 is the ensemble to {tolerance:.0e} in {exact} of
-them. Where it is not, `fuse` warns and the summary says so.
+them. Where it is not, `fuse` refuses, unless `allow_shortfall=True` accepts it.
 """
 
 TIMM = """## One model of every family of timm
