@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +28,37 @@ class Net(nn.Module):
         return self.b(self.a(x))
 
 
+class Slope(float):
+    """A number with something to it."""
+
+
+class Named(dict[str, int]):
+    """A mapping with something to it."""
+
+
+@dataclass
+class Settings:
+    name: str = "x"
+    slope: float = field(default=0.1, compare=False)
+
+
+class Equal:
+    """Says that it is equal to anything."""
+
+    def __init__(self, slope: float) -> None:
+        self.slope = slope
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = object.__hash__
+
+
+def with_slope(held: Any, slope: float) -> Any:
+    held.slope = slope
+    return held
+
+
 def doubled(module: nn.Module, args: object, output: Tensor) -> Tensor:
     return 2 * output
 
@@ -38,6 +71,8 @@ def test_only_numbers_and_the_mode_differ() -> None:
     partial = functools.partial(F.leaky_relu, negative_slope=0.2)
     assert same_code(Net(f=partial), Net(f=functools.partial(F.leaky_relu, negative_slope=0.2)))
     assert same_code(Net(mask=torch.ones(3)), Net(mask=torch.ones(3)))
+    assert same_code(Net(f=Settings()), Net(f=Settings()))
+    assert same_code(Net(f=with_slope(Named(a=1), 0.1)), Net(f=with_slope(Named(a=1), 0.1)))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +80,10 @@ def test_only_numbers_and_the_mode_differ() -> None:
     [
         ({"heads": 4}, {"heads": 8}),
         ({"heads": 4}, {"heads": 4.0}),
+        ({"f": Settings(slope=0.1)}, {"f": Settings(slope=0.9)}),
+        ({"f": Equal(0.1)}, {"f": Equal(0.9)}),
+        ({"f": with_slope(Slope(1), 0.1)}, {"f": with_slope(Slope(1), 0.9)}),
+        ({"f": with_slope(Named(a=1), 0.1)}, {"f": with_slope(Named(a=1), 0.9)}),
         ({"heads": 4}, {}),
         ({"sizes": (1, [2, 3])}, {"sizes": (1, [2, 4])}),
         ({"options": {"eps": 1e-5}}, {"options": {"eps": 1e-6}}),

@@ -67,14 +67,27 @@ def _same(a: Any, b: Any, seen: dict[tuple[int, int], bool]) -> bool:
         return seen[id(a), id(b)]
     if isinstance(a, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and not a.is_meta and torch.equal(a.cpu(), b.cpu())
+    if isinstance(a, MethodType):
+        return a.__func__ is b.__func__ and _same(a.__self__, b.__self__, seen)
+    return _same_attributes(a, b, seen) and _same_values(a, b, seen)
+
+
+def _same_attributes(a: Any, b: Any, seen: dict[tuple[int, int], bool]) -> bool:
+    """Objects of a class of one's own, derived from a list or a number too, may hold more than they compare."""
+    ours, theirs = (getattr(x, "__dict__", {}) for x in (a, b))
+    if ours and (id(a), id(b)) not in seen:
+        seen[id(a), id(b)] = True  # should it hold itself
+        seen[id(a), id(b)] = _same(dict(ours), dict(theirs), seen)
+    return seen[id(a), id(b)] if ours else not theirs
+
+
+def _same_values(a: Any, b: Any, seen: dict[tuple[int, int], bool]) -> bool:
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(_same(x, y, seen) for x, y in zip(a, b, strict=True))
     if isinstance(a, Mapping):
         return list(a) == list(b) and all(_same(a[key], b[key], seen) for key in a)
     if isinstance(a, functools.partial):
         return _same((a.func, a.args, a.keywords), (b.func, b.args, b.keywords), seen)
-    if isinstance(a, MethodType):
-        return a.__func__ is b.__func__ and _same(a.__self__, b.__self__, seen)
     own: object = type(a).__eq__
     return own is not object.__eq__ and (a == b) is True
 

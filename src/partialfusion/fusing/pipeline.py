@@ -49,6 +49,11 @@ from .sized import Sized, within
 from .sources import Sources
 from .validation import check_alpha, check_blueprint, check_keep
 
+MEASURED_ANEW = (
+    "norm='recalibrate' measures the statistics of norms anew on the data: with everything kept apart, the result is "
+    "not exactly the ensemble, and this is not checked; norm='auto' keeps the statistics of the models"
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -358,12 +363,11 @@ class Pipeline:
         """The result, with its norm statistics set and refitted where that was asked for."""
         blueprints, batches = self.sources.blueprints, self.batches
         whole = all(size == 1.0 for size in sizes.values()) if sizes else recipe.alpha == 1.0
-        shortfall, compared = "", False
+        shortfall = ""
         unrepaired: tuple[str, ...] = ()
         if whole and (exact or recipe.norm != "recalibrate" or not self.blueprint.norms):
             analytic(result, self.models, blueprints)
-            compared = bool(self.check or recipe.refit)
-            if compared:
+            if self.check or recipe.refit:
                 shortfall = shortfall_of(
                     result.model,
                     self.models,
@@ -373,8 +377,10 @@ class Pipeline:
                     allowed=self.allow_shortfall,
                 )
         elif not (exact and recipe.norm == "recalibrate" and self.sources.agree_with(result.model, recipe.mix)):
+            if whole:
+                self.notices.once(MEASURED_ANEW)
             unrepaired = set_statistics(result, self.models, blueprints, recipe.norm, batches, self.progress)
-        if not compared:
+        if not shortfall:
             self.notices.averaging(self.models, self.sources.blueprint, recipe, sizes)
         rounded = self._rounding(recipe, sizes)
         if rounded.unmet:

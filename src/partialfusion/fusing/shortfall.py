@@ -17,9 +17,10 @@ from ..blueprint import Blueprint
 from ..core.inputs import Inputs, run
 from ..core.literals import Mix
 from ..core.modules import named_tensors
+from ..core.probes import probes
 from ..core.text import shorten
 from ..errors import ShortfallError, VerificationError
-from ..surgery.verify import close, deviation
+from ..surgery.verify import HALF, close, deviation, precise
 
 log = logging.getLogger(__name__)
 
@@ -121,12 +122,8 @@ def shortfall_of(
     """
     if any(t.is_meta for t in named_tensors(result).values()):
         return ""
-    outputs = [run(m, inputs) for m in models]
-    gap = 0.0
-    for found, *parts in zip(run(result, inputs), *outputs, strict=True):
-        expected = torch.stack([w * o.to(found.device) for w, o in zip(mix, parts, strict=True)]).sum(0)
-        if found.is_floating_point() and not close([found], [expected]):
-            gap = max(gap, deviation(found, expected))
+    shown = [inputs, *(x for x, _ in probes(models[-1], inputs, seed=0))]
+    gap = max(_gap(result, models, x, mix) for x in shown)
     if not gap:
         return ""
     averaged = Averaged.of(models[-1], blueprint)
@@ -145,3 +142,25 @@ def shortfall_of(
         raise ShortfallError(f"{'alpha' if len(models) > 1 else 'keep'}=1: {text}; {cure}{ACCEPT}")
     log.warning("%s", text)
     return text
+
+
+def _gap(result: nn.Module, models: Sequence[nn.Module], inputs: Inputs, mix: Mix) -> float:
+    """By how much the outputs differ from the mix of the models', relative to the largest; 0 where that is rounding.
+
+    Half precision rounds so much that a real difference may hide in it: then single precision decides.
+    """
+    largest, hidden = 0.0, False
+    outputs = [run(m, inputs) for m in models]
+    for found, *parts in zip(run(result, inputs), *outputs, strict=True):
+        if not found.is_floating_point():
+            continue
+        expected = torch.stack([w * o.to(found.device) for w, o in zip(mix, parts, strict=True)]).sum(0)
+        if not close([found], [expected]):
+            largest = max(largest, deviation(found, expected))
+        hidden |= found.dtype in HALF and not torch.equal(found, expected)
+    if largest or not hidden:
+        return largest
+    wide, *others = (precise(m, inputs, torch.float32) for m in (result, *models))
+    if any(t.dtype in HALF for t in run(*wide)):
+        return 0.0  # code that runs in half precision only
+    return _gap(wide[0], [m for m, _ in others], wide[1], mix)

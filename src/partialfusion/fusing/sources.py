@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ..core.inputs import Inputs, run
 from ..core.literals import Mix, RoundTo
 from ..core.modules import first_line, named_tensors
 from ..core.noise import noise
+from ..core.probes import probes
 from ..errors import DataError, MismatchError, OptionError
 from ..features import Activations, Need, TracedModel
 from ..surgery.verify import close
@@ -156,11 +158,11 @@ class Sources:
 
     @cached_property
     def _references(self) -> dict[Inputs, list[list[Tensor]]]:
-        """The example inputs and noise like them → what every model returns; none where it does not run on noise."""
-        try:
-            return {x: [run(m, x) for m in self.models] for x in (self.inputs, *noise(self.inputs, 1, seed=0))}
-        except Exception:  # whatever the code of a model raises for inputs that it does not expect
-            return {}
+        """The example inputs and others at random, or the first batch of the data → what every model returns."""
+        shown = [x for x, _ in probes(self.models[-1], self.inputs, seed=0)]
+        if not shown and self.batches is not None:
+            shown = [self.inputs.signature.inputs(batch) for batch in itertools.islice(self.batches, 1)]
+        return {x: [run(m, x) for m in self.models] for x in (self.inputs, *shown)}
 
     def noise(self, need: Need, seed: int, *, little: bool = False) -> Activations:
         """What is measured on noise in the place of data: as much of it as the widest spaces need, up to a limit; or

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..blueprint import Blueprint, NormLayer, Space
 from ..core.inputs import Inputs, run
 from ..core.modules import named_tensors
-from ..core.noise import noise
+from ..core.probes import probes
 from ..surgery.verify import close, disturbed, precise
 from ..surgery.views import place_views
 from .rotary import Pairing, counts_heads, opened_in, pairings
@@ -99,7 +99,7 @@ def rotatable(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], inpu
     model, blueprint = models[-1], blueprints[-1]
     free = [s for s in blueprint if s.kind != "rigid" and s.width > max(1, s.heads) and _even(s)]
     original, wide = precise(disturbed(model, blueprint.constants, seed), inputs, torch.float64)
-    references = _references(original, wide, seed)
+    references = [(wide, run(original, wide)), *probes(original, wide, seed)]
     generator = torch.Generator().manual_seed(seed)
 
     def same(twin: nn.Module) -> bool:
@@ -147,19 +147,6 @@ def rotatable(models: Sequence[nn.Module], blueprints: Sequence[Blueprint], inpu
         {name: stream for name, stream in streams.items() if name in directions},
         tuple(s.name for s in blueprint if s.kind != "rigid" and _is_candidate(s) and s not in good),
     )
-
-
-def _references(model: nn.Module, inputs: Inputs, seed: int) -> list[tuple[Inputs, list[Tensor]]]:
-    """The example inputs, and noise where the model runs on it → what it returns."""
-    found = [(inputs, run(model, inputs))]
-    for x in noise(inputs, 1, seed):
-        try:
-            outputs = run(model, x)
-        except Exception:  # whatever the code of a model raises for inputs that it does not expect
-            continue
-        if all(bool(torch.isfinite(t).all()) for t in outputs):
-            found.append((x, outputs))
-    return found
 
 
 def _is_candidate(space: Space) -> bool:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ..blueprint import Blueprint, Kind
 from ..core.inputs import Inputs, run
 from ..core.modules import named_tensors
+from ..core.probes import probes
 from ..core.progress import ProgressCallback, silent
 from ..errors import TraceError
 from ..kernels import Plan
@@ -154,34 +155,17 @@ Reference = tuple[Inputs, list[Tensor]]  # inputs and results
 
 
 def _references(model: nn.Module, inputs: Inputs, seed: int) -> list[Reference]:
-    """The model's outputs on the example inputs and, where they are numbers, on random inputs of their shapes.
+    """The model's outputs on the example inputs and on others at random.
 
     Example inputs may be zeros, or so few that most of the network is silent.
     """
-    generator = torch.Generator("cpu").manual_seed(seed)
-
-    numbers = []
-
-    def drawn(value: Any) -> Any:
-        if not (isinstance(value, Tensor) and value.is_floating_point()):
-            return value
-        numbers.append(value)
-        return torch.randn(value.shape, generator=generator, device="cpu").to(value)
-
-    found = [(inputs, run(model, inputs))]
-    if not close(run(model, inputs, seed=1), found[0][1]):
+    results = run(model, inputs)
+    if not close(run(model, inputs, seed=1), results):
         raise TraceError(
             f"{type(model).__name__} gives different outputs each time it runs in evaluation mode; pass "
             "training=self.training to functional dropout, and draw nothing at random in forward"
         )
-    for _ in range(2):
-        other = inputs.map(drawn)
-        if not numbers:
-            break
-        outputs = run(model, other)
-        if all(bool(torch.isfinite(t).all()) for t in outputs):
-            found.append((other, outputs))
-    return found
+    return [(inputs, results), *probes(model, inputs, seed)]
 
 
 def close(outputs: Sequence[Tensor], reference: Sequence[Tensor], *, noise: float = 0.0) -> bool:
