@@ -98,7 +98,12 @@ def write_pages(
         written += write_chapter(replace(chapter, text=whole), folder)
         entries.append(Entry(chapter.name, chapter.title, chapter.references, finding, chapter.verdicts))
     written.append(
-        write_index(entries, folder, title="Results", text=f"{INDEX} {SCALES[scale]}\n\n{RULES}{_not_run(lacking)}")
+        write_index(
+            entries,
+            folder,
+            title="Results",
+            text=f"{INDEX} {SCALES[scale]} {_dates(experiments, scale, store)}\n\n{RULES}{_not_run(lacking)}",
+        )
     )
     return written
 
@@ -111,7 +116,7 @@ INDEX = (
     "1,000 unlabelled training images; clustering takes the best of 1,000 randomised runs (the paper usually takes "
     "50,000), and merged channels are averages, not sums. Lines marked as ours go beyond the paper; clustering with "
     "exchange compares weights and activations, after the activation function in networks with ReLU and before it in "
-    "those with GELU."
+    "those with GELU. Sizes are in effective parameters, those outside of zero blocks, unless they are called dense."
 )
 SCALES: dict[Scale, str] = {
     "quick": "**Quick settings: these numbers mean nothing.**",
@@ -121,6 +126,14 @@ SCALES: dict[Scale, str] = {
     ),
     "full": "All experiments are at the paper's scale.",
 }
+
+
+def _dates(experiments: Sequence[Experiment], scale: Scale, store: Store) -> str:
+    """From which days the results are: a page may have some of several."""
+    days = sorted({store.record(cell).when[:10] for cell in _cells(e.cells(scale) for e in experiments)})
+    if not days:
+        return ""
+    return f"The oldest result is from {days[0]}, the newest from {days[-1]}."
 
 
 def _not_run(lacking: Sequence[str]) -> str:
@@ -137,5 +150,5 @@ def _provenance(experiment: Experiment, scale: Scale, store: Store) -> str:
     records = [store.record(cell) for cell in dict.fromkeys(experiment.cells(scale))]
     seconds = sum(record.seconds for record in records)
     machines = sorted({f"{r.machine['cpu']}, {r.machine['cores']} cores, torch {r.machine['torch']}" for r in records})
-    many = "s" * (len(records) > 1)
-    return f"{len(records)} run{many}, {seconds / 60:.1f} CPU-minutes on {escape('; '.join(machines), quote=False)}."
+    many, where = "s" * (len(records) > 1), escape("; ".join(machines), quote=False)
+    return f"{len(records)} run{many} in all, {seconds / 60:.1f} CPU-minutes on {where}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
@@ -42,6 +43,7 @@ pytestmark = pytest.mark.usefixtures("small_study")
 COMMITTED = store_of(Path(__file__).parents[2] / "docs/results")
 
 
+OPEN = {"masses", "resnet_widths"}  # the paper names them and makes no claim that these figures could judge
 AGAIN = {"resnet_fusion_bad"}  # resnet_fusion with networks that are trained in another way
 
 
@@ -59,7 +61,7 @@ def test_quick(name: str, tmp_path: Path):
     written = write_pages([experiment], "quick", store, tmp_path)
     page = (tmp_path / f"{name}.md").read_text()
     assert all(reference in page for reference in experiment.references)
-    assert page.count("*From ") + page.count(" From ") >= page.count("\n## ") - 1  # every part says what it comes from
+    assert len(re.findall(r"^\*.*From [\d,]+ runs?\b", page, re.M)) == page.count("\n## ") - 1  # every part says
     assert name in (tmp_path / "README.md").read_text()
     for path in written:
         assert path.stat().st_size > 0
@@ -83,7 +85,7 @@ def test_committed_results_are_found(name: str):
     assert missing(EXPERIMENTS[name], "usual", COMMITTED) == 0
 
 
-@pytest.mark.parametrize("name", [name for name, e in EXPERIMENTS.items() if e.references])
+@pytest.mark.parametrize("name", [name for name, e in EXPERIMENTS.items() if e.references and name not in OPEN])
 def test_verdicts_follow_from_the_results(name: str):
     """Every experiment of the paper judges claims, and no figure of a verdict stays when all results change."""
     experiment = EXPERIMENTS[name]

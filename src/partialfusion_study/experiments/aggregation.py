@@ -23,9 +23,21 @@ from ..methods import (
 )
 from ..recipes import Pair
 from ..report import Verdict
+from . import fixed_layers
 from .experiment import Experiment, Report, Results
-from .grids import EQUAL, Grid
-from .settings import Scale, alphas, mnist_pairs, resnet_pairs, setting, shares, vgg_pairs
+from .grids import EQUAL, Grid, with_spread
+from .settings import (
+    ALPHAS,
+    NORMS_MEASURED,
+    Scale,
+    alphas,
+    mnist_pairs,
+    resnet_pairs,
+    setting,
+    shares,
+    vgg_pairs,
+)
+from .spread import resnet_grid, vgg_grid
 
 PARTIAL, PRUNED = "partial OT fusion", "unstructured pruning"
 PAPER_METHODS = {PARTIAL: PARTIAL_OT, CLUSTERING: CLUSTER, PRUNED: PRUNING}
@@ -46,6 +58,7 @@ def aggregation(
     claims: Callable[[Grid, Results], Sequence[Verdict]],
     *,
     paper: str = "",
+    norms: str = "",
     beside: Callable[[Scale], Sequence[Cell]] = lambda _: (),
 ) -> Experiment:
     """An experiment over a grid, with a panel for each method.
@@ -58,6 +71,7 @@ def aggregation(
         make_grid: scale → the grid.
         claims: the grid and the results → the verdicts.
         paper: what the paper reports.
+        norms: how the statistics of batch norms are found.
         beside: cells of other grids that the verdicts look at.
     """
 
@@ -68,7 +82,8 @@ def aggregation(
         grid = make_grid(scale)
         table = grid.table(results, "equal", "Accuracy (%) at equal shares", note=paper)
         parts = (*grid.figures(results, title), table, grid.reference(results))
-        return Report(_finding(grid, results), setting(scale, grid.pairs), parts)
+        text = f"{' '.join(filter(None, (setting(scale, grid.pairs), norms)))}\n\n{_details(grid, results)}"
+        return Report(_finding(grid, results), text, parts)
 
     def judged(scale: Scale, results: Results) -> Sequence[Verdict]:
         return claims(make_grid(scale), results)
@@ -77,16 +92,21 @@ def aggregation(
 
 
 def _finding(grid: Grid, results: Results) -> str:
-    """The first and the best method at the smallest size, and the ensemble."""
+    """The first method at the smallest size, and the ensemble."""
+    first = next(iter(grid.methods))
+    low, top = (grid.mean(results, first, alpha) for alpha in (grid.alphas[0], 1.0))
+    return f"At the size of one model and equal shares, {first} has {low:.2f} %; the ensemble has {top:.2f} %."
+
+
+def _details(grid: Grid, results: Results) -> str:
+    """The finding, the best method at the smallest size, and in how many steps the accuracy rises."""
     at_zero = {label: grid.mean(results, label, grid.alphas[0]) for label in grid.all_methods}
     first, best = next(iter(grid.methods)), max(at_zero, key=lambda label: at_zero[label])
-    top = grid.mean(results, first, 1.0)
     equal, every = (grid.steps(results, first, shares) for shares in ([EQUAL], grid.between))
     return (
-        f"At the size of one model and equal shares, {first} reaches {at_zero[first]:.2f} % and the ensemble "
-        f"{top:.2f} %; the best method is {best} with {at_zero[best]:.2f} %. The accuracy of {first} rises with alpha "
-        f"in {sum(equal)} of {len(equal)} steps at equal shares, and in {sum(every)} of {len(every)} at all shares "
-        f"between 0 and 1. {grid.overall(results)}"
+        f"{_finding(grid, results)} The best method at this size is {best} with {at_zero[best]:.2f} %. The accuracy of "
+        f"{first} rises with α in {sum(equal)} of {len(equal)} steps at equal shares, and in {sum(every)} of "
+        f"{len(every)} at all shares between 0 and 1. {grid.overall(results)}"
     )
 
 
@@ -106,7 +126,16 @@ def split_claims(grid: Grid, results: Results) -> Sequence[Verdict]:
     pruned = {a: grid.mean(results, PRUNED, a, 0.3) for a in grid.fused_alphas}
     zero, little = (grid.mean(results, PARTIAL, a) for a in (0.0, 0.2))
     steps = grid.steps(results, PRUNED, grid.between)
+    single = max(grid.alone(results))
+    best = {alpha: max((grid.mean(results, PARTIAL, alpha, s), s) for s in grid.between) for alpha in grid.fused_alphas}
     return [
+        Verdict.of(
+            "Fusion can give a network that is better than both, at some interpolation factor (Section 3.1).",
+            [accuracy > single for accuracy, _ in best.values()],
+            f"the better network {single:.2f} %; partial OT at the share of B that is best on the test images: "
+            + ", ".join(f"{accuracy:.2f} % (α = {a:g}, share {s:g})" for a, (accuracy, s) in best.items()),
+            cases="sizes",
+        ),
         grid.rising(results, PARTIAL, "Partial OT fusion improves monotonically with the number of neurons."),
         Verdict.of(
             "20 % more neurons already give a clear improvement over OT fusion.",
@@ -119,6 +148,7 @@ def split_claims(grid: Grid, results: Results) -> Sequence[Verdict]:
             "mean gap over the shares between 0 and 1: "
             + ", ".join(f"{gap:+.2f} (α = {a:g})" for a, gap in gaps.items()),
             often=True,
+            cases="sizes",
         ),
         Verdict.of(
             "That holds particularly for large α, near the ensemble.",
@@ -141,6 +171,7 @@ def split_claims(grid: Grid, results: Results) -> Sequence[Verdict]:
             [accuracy > ensemble for accuracy in pruned.values()],
             f"ensemble {ensemble:.2f} %; pruned: " + ", ".join(f"{v:.2f} (α = {a:g})" for a, v in pruned.items()),
             often=True,
+            cases="sizes",
         ),
     ]
 
@@ -159,29 +190,58 @@ def mlp_claims(grid: Grid, results: Results) -> Sequence[Verdict]:
             [zero < single],
             f"OT fusion {zero:.2f} %, the weaker network {single:.2f} %",
         ),
+        _efficient(grid, results),
     ]
 
 
+def _efficient(grid: Grid, results: Results) -> Verdict:
+    """Whether little is paid for much: near α = 0 by adding channels, near α = 1 by leaving some out."""
+    held, listed = [], []
+    for alpha in (0.2, 0.8):
+        found = []
+        for label in PAPER_METHODS:
+            low, here, top = (grid.mean(results, label, a) for a in (0.0, alpha, 1.0))
+            ratios = (fmean(f["ratio"] for f in grid.found(results, label, a, EQUAL)) for a in (0.0, alpha))
+            start, size = ratios
+            closed, added = (here - low) / (top - low), (size - start) / (2 - start)
+            held.append(closed > added)
+            found.append(f"{label} {100 * closed:.0f} % for {100 * added:.0f} %")
+        listed.append(f"{', '.join(found)} (α = {alpha:g})")
+    return Verdict.of(
+        "The trade-off is still often efficient, particularly where α is near 0 or 1: a larger part of the gap from α "
+        "= 0 to the ensemble is closed than of the effective parameters between them is added.",
+        held,
+        f"equal shares: {'; '.join(listed)}",
+        often=True,
+    )
+
+
 def vgg_claims(grid: Grid, results: Results) -> Sequence[Verdict]:
-    zero, little = (grid.mean(results, PARTIAL, a) for a in (0.0, 0.2))
-    single = fmean(grid.alone(results))
-    clustered, pruned = (grid.mean(results, label, 0.0) for label in (CLUSTERING, PRUNED))
+    every = fixed_layers.make_grid(grid.scale, 0)  # the same methods, on all pairs
+    zero, little = (every.accuracies(results, PARTIAL, a, EQUAL) for a in (0.0, 0.2))
+    clustered, pruned = (every.accuracies(results, label, 0.0, EQUAL) for label in (CLUSTERING, PRUNED))
+    gained = [b - a for a, b in zip(zero, little, strict=True)]
+    single, over = fmean(every.alone(results)), every.over
     return [
-        _ahead(grid, results, PARTIAL, CLUSTERING, "For CNNs, partial OT fusion outperforms clustering."),
-        _ahead(grid, results, PARTIAL, PRUNED, "For CNNs, partial OT fusion outperforms unstructured pruning."),
+        _ahead(every, results, PARTIAL, CLUSTERING, "For CNNs, partial OT fusion outperforms clustering."),
+        _ahead(every, results, PARTIAL, PRUNED, "For CNNs, partial OT fusion outperforms unstructured pruning."),
         Verdict.of(
-            "At α = 0 OT fusion is much better than clustering.",
-            [zero - clustered > 5],
-            f"OT fusion {zero:.2f} %, clustering {clustered:.2f} % (paper: 66.3 %)",
+            "At α = 0 OT fusion is much better than clustering (by more than five points).",
+            [fmean(zero) - fmean(clustered) > 5],
+            f"{over}: OT fusion {with_spread(zero)} %, clustering {with_spread(clustered)} % (paper: 66.3 %)",
         ),
         Verdict.of_size(
-            "20 % more neurons improve OT fusion by 1.8 points.", little - zero, 1.8, f"{little - zero:+.2f} points"
+            "20 % more neurons improve OT fusion by 1.8 points.",
+            fmean(gained),
+            1.8,
+            f"{over}: {with_spread(gained, '+')} points",
         ),
         Verdict.of(
             "At α = 0 clustering and especially pruning fail to preserve the accuracy.",
-            [clustered < single - 5, pruned < clustered],
-            f"clustering {clustered:.2f} % (paper: 66.3), pruning {pruned:.2f} % (paper: 30.7), single networks "
-            f"{single:.2f} %",
+            [fmean(clustered) < single - 5, fmean(pruned) < fmean(clustered)],
+            f"{over}: clustering {with_spread(clustered)} % (paper: 66.3 %), pruning {with_spread(pruned)} % (paper: "
+            f"30.7 %), single networks {single:.2f} %",
+            cases="parts of the claim",
         ),
         *(
             grid.rising(results, label, f"For CNNs, {label} improves with the number of channels.")
@@ -191,34 +251,35 @@ def vgg_claims(grid: Grid, results: Results) -> Sequence[Verdict]:
 
 
 def resnet_claims(grid: Grid, results: Results) -> Sequence[Verdict]:
-    other = vggs(grid.scale)
-    losses = _loss(grid, results), _loss(other, results)
-    zero, single = grid.mean(results, PARTIAL, 0.0), fmean(grid.alone(results))
+    ours, other = resnet_grid(grid.scale), vgg_grid(grid.scale)
+    lost, others = (every.losses(results, PARTIAL) for every in (ours, other))
+    zero, single = ours.accuracies(results, PARTIAL, 0.0, EQUAL), fmean(ours.alone(results))
     return [
         Verdict.of(
             "Completely fused ResNet-18 are close to the single networks (within five points).",
-            [losses[0] < 5],
-            f"OT fusion {zero:.2f} %, single networks {single:.2f} %: {-losses[0]:+.2f} points",
+            [fmean(lost) < 5],
+            f"{ours.over}: OT fusion {with_spread(zero)} %, single networks {single:.2f} %: {_below(lost)}",
         ),
         Verdict.of(
             "They lose much less than completely fused VGG-11.",
-            [losses[0] < losses[1] / 2],
-            f"ResNet-18 {-losses[0]:+.2f} points, VGG-11 {-losses[1]:+.2f}",
+            [fmean(lost) < fmean(others) / 2],
+            f"ResNet-18 {_below(lost)} ({ours.over}), VGG-11 {_below(others)} ({other.over})",
         ),
         grid.rising(results, PARTIAL, "Partial fusion of ResNet-18 interpolates between OT fusion and the ensemble."),
     ]
 
 
 def hard_claims(grid: Grid, results: Results) -> Sequence[Verdict]:
-    losses = _loss(grid, results), _loss(resnets(grid.scale), results)
+    easy = resnet_grid(grid.scale)
+    lost, others = (every.losses(results, PARTIAL) for every in (grid, easy))
     curve = {alpha: grid.mean(results, PARTIAL, alpha) for alpha in grid.alphas}
     recovered = {a: (found - curve[0.0]) / (curve[1.0] - curve[0.0]) for a, found in curve.items() if 0 < a < 1}
     return [
         Verdict.of(
             "Networks trained with less weight decay and larger batches are harder to fuse.",
-            [losses[0] > losses[1]],
-            f"OT fusion {-losses[0]:+.2f} points relative to the single networks, with more weight decay "
-            f"{-losses[1]:+.2f} (paper: about −15 and a minor decrease)",
+            [fmean(lost) > fmean(others)],
+            f"OT fusion {_below(lost)} relative to the single networks ({grid.over}), with more weight decay "
+            f"{_below(others)} ({easy.over}; paper: about -15 and a minor decrease)",
         ),
         grid.rising(results, PARTIAL, "Partial fusion still interpolates monotonically."),
         Verdict.of(
@@ -226,24 +287,28 @@ def hard_claims(grid: Grid, results: Results) -> Sequence[Verdict]:
             [part > alpha for alpha, part in recovered.items()],
             "part of the gap to the ensemble: "
             + ", ".join(f"{100 * part:.0f} % (α = {a:g})" for a, part in recovered.items()),
-        ),
+            cases="sizes",
+        ).among("α", ALPHAS[1:-1], recovered),
     ]
 
 
 def _ahead(grid: Grid, results: Results, one: str, other: str, claim: str) -> Verdict:
     """Whether a method is ahead of another at equal shares, at every size below the ensemble's."""
-    gaps = {a: grid.mean(results, one, a) - grid.mean(results, other, a) for a in grid.fused_alphas}
-    listed = ", ".join(f"{gap:+.2f} (α = {a:g})" for a, gap in gaps.items())
-    return Verdict.of(claim, [gap > 0 for gap in gaps.values()], f"points at equal shares: {listed}")
+    gaps = {a: grid.gaps(results, one, other, a) for a in grid.fused_alphas}
+    listed = ", ".join(f"{with_spread(found, '+')} (α = {a:g})" for a, found in gaps.items())
+    figures = f"points at equal shares, {grid.over}: {listed}"
+    return Verdict.of(claim, [fmean(found) > 0 for found in gaps.values()], figures, cases="sizes").among(
+        "α", ALPHAS[:-1], gaps
+    )
 
 
-def _loss(grid: Grid, results: Results) -> float:
-    """How far OT fusion at equal shares is below the single networks, in points."""
-    return fmean(grid.alone(results)) - grid.mean(results, PARTIAL, 0.0)
+def _below(lost: Sequence[float]) -> str:
+    """What is lost, in points, as a negative number."""
+    return f"{with_spread([-points for points in lost], '+')} points"
 
 
 def _losses(grid: Grid) -> list[Cell]:
-    """The cells behind `_loss`."""
+    """The cells behind what OT fusion loses at equal shares."""
     return [
         cell
         for pair in grid.pairs
@@ -303,9 +368,12 @@ SAME_DATA = aggregation(
     "CIFAR-10",
     vggs,
     vgg_claims,
+    beside=lambda scale: fixed_layers.make_grid(scale, 0).cells(),
     paper=(
         "At α = 0 and equal shares the paper reports 66.3 % for clustering and 30.7 % for unstructured pruning, and a "
-        "gain of 1.8 points for partial OT fusion from α = 0 to 0.2; the rest is plotted without numbers."
+        "gain of 1.8 points for partial OT fusion from α = 0 to 0.2; the rest is plotted without numbers. "
+        "The first five verdicts are on the three pairs of [the page on fixed layers](fix_same_data.md), of which the "
+        "pair of this page is one."
     ),
 )
 RESNET_FUSION = aggregation(
@@ -315,11 +383,13 @@ RESNET_FUSION = aggregation(
     "CIFAR-10",
     resnets,
     resnet_claims,
-    beside=lambda scale: _losses(vggs(scale)),
+    norms=NORMS_MEASURED,
+    beside=lambda scale: [*_losses(resnet_grid(scale)), *_losses(vgg_grid(scale))],
     paper=(
         "The paper plots the curves without numbers; its OT fusion is close to the single networks (about 94.6 %). Its "
-        "networks are four times as wide, and were trained to the end. How fusion gains with width is on the page of "
-        "widths; three pairs, with error bars, on that of the same fusions of three pairs."
+        "networks are four times as wide, and were trained to the end. [How fusion gains with "
+        "width](resnet_widths.md), and [the same fusions of three pairs](spread_resnet.md), with error bars, are on "
+        "pages of their own."
     ),
 )
 RESNET_FUSION_BAD = aggregation(
@@ -329,6 +399,7 @@ RESNET_FUSION_BAD = aggregation(
     "CIFAR-10",
     hard_resnets,
     hard_claims,
-    beside=lambda scale: _losses(resnets(scale)),
+    norms=NORMS_MEASURED,
+    beside=lambda scale: _losses(resnet_grid(scale)),
     paper="The paper plots the curves without numbers; its OT fusion drops to about 80 % at equal shares.",
 )

@@ -58,7 +58,7 @@ class Comparison:
                 values = [Value.of(self.found(results, kind, config, a, "accuracy")) for a in self.sizes]
                 rows.append((f"{label}: {words}", *values))
         sizes = [fmean(self.found(results, Merge, PARTIAL_OT, a, "ratio")) for a in self.sizes]
-        columns = ("parameters, relative to one model", *(f"{size:.2f}×" for size in sizes))
+        columns = ("effective parameters, relative to one model", *(f"{size:.2f}×" for size in sizes))
         return Table(self.name, f"{self.title}: accuracy (%)", columns, tuple(rows))
 
     def figure(self, results: Results) -> Figure:
@@ -71,7 +71,7 @@ class Comparison:
             Line.of(words, xs, (self.found(results, kind, METHODS[label], a, "accuracy") for a in self.sizes))
             for kind, words in ((Merge, "as given"), (Spend, "budget of the same size"))
         ]
-        return Panel(f"{self.title}, {label}", "parameters, relative to one model", ACCURACY, tuple(lines))
+        return Panel(f"{self.title}, {label}", "effective parameters, relative to one model", ACCURACY, tuple(lines))
 
     def wins(self, results: Results) -> tuple[int, int, float]:
         """In how many cases the budget is ahead, the number of cases, and the average difference."""
@@ -105,15 +105,16 @@ def report(scale: Scale, results: Results) -> Report:
         findings.append(
             f"{comparison.title}: the budget is better in {ahead} of {of} cases, {gap:+.2f} points on average"
         )
+    every = [comparison.wins(results) for comparison in found]
+    finding = f"The budget is better in {sum(wins[0] for wins in every)} of {sum(wins[1] for wins in every)} cases."
     figures = tuple(measured(results, comparison.figure) for comparison in found)
     text = (
         f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Shares are equal. A budget "
         "gives every layer the alpha that saves most of the matching cost per parameter; it uses no labels and no test "
         "images."
     )
-    return Report(
-        "; ".join(findings) + ".", text, (*figures, *(measured(results, comparison.table) for comparison in found))
-    )
+    tables = (measured(results, comparison.table) for comparison in found)
+    return Report(finding, f"{text}\n\n{'; '.join(findings)}.", (*figures, *tables))
 
 
 EXPERIMENT = Experiment(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import correlation, fmean
+from typing import Any
 
 from ..cell import Cell
 from ..cells import Clusters
@@ -14,6 +15,7 @@ from ..recipes import Recipe
 from ..report import Figure, Line, Panel, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
 from .grids import ACCURACY
+from .runs import measured
 from .settings import Scale, mnist_pairs, scaled, setting, tested
 
 KEEP = 0.4
@@ -44,15 +46,40 @@ def cells(scale: Scale) -> list[Cell]:
     return [cell(model, config, scale) for model in models(scale) for config in METHODS.values()]
 
 
-def report(scale: Scale, results: Results) -> Report:
-    found = {label: [results(cell(m, config, scale)) for m in models(scale)] for label, config in METHODS.items()}
+def _found(scale: Scale, results: Results) -> dict[str, list[dict[str, Any]]]:
+    """Algorithm → its results, network by network."""
+    return {label: [results(cell(m, config, scale)) for m in models(scale)] for label, config in METHODS.items()}
+
+
+def _costs(found: Mapping[str, list[dict[str, Any]]]) -> dict[str, list[float]]:
+    """Algorithm → the costs of its clusterings relative to greedy Ward, network by network."""
     base = [f["cost"] for f in found[GREEDY]]
-    costs = {label: [f["cost"] / b for f, b in zip(runs, base, strict=True)] for label, runs in found.items()}
+    return {label: [f["cost"] / b for f, b in zip(runs, base, strict=True)] for label, runs in found.items()}
+
+
+def report(scale: Scale, results: Results) -> Report:
+    costs = {label: fmean(values) for label, values in _costs(_found(scale, results)).items()}
+    best = min(costs, key=lambda label: costs[label])
+    finding = f"{best} has the lowest cost, {costs[best]:.4f} times that of greedy Ward."
+    text = f"{setting(scale, mnist_pairs(False, scale))} Each network is pruned alone, by activations on 1,000 images."
+    parts = (measured(results, lambda r: _figure(scale, r)), measured(results, lambda r: _table(scale, r)))
+    return Report(finding, text, parts)
+
+
+def _figure(scale: Scale, results: Results) -> Figure:
+    found = _found(scale, results)
+    costs = _costs(found)
     lines = [
         Line(label, (fmean(costs[label]),), (fmean(f["accuracy"] for f in runs),), style="points")
         for label, runs in found.items()
     ]
     panel = Panel("", "cost of the clustering, relative to greedy Ward", ACCURACY, tuple(lines))
+    return Figure("cost-accuracy", "Clustering algorithms", (panel,))
+
+
+def _table(scale: Scale, results: Results) -> Table:
+    found = _found(scale, results)
+    costs = _costs(found)
     rows = tuple(
         (
             label,
@@ -67,21 +94,13 @@ def report(scale: Scale, results: Results) -> Report:
         "Times are those of the whole pruning with tracing and evaluation, on a busy machine; only their order is "
         "meaningful."
     )
-    table = Table("algorithms", f"Networks pruned to {KEEP:g} of their channels", columns, rows, note)
-    best = min(costs, key=lambda label: fmean(costs[label]))
-    lloyd = fmean(costs[LLOYD_1000])
-    finding = (
-        f"{best} has the lowest cost, {fmean(costs[best]):.4f} times that of greedy Ward; Lloyd with 1000 starts has "
-        f"{lloyd:.4f} times."
-    )
-    text = f"{setting(scale, mnist_pairs(False, scale))} Each network is pruned alone, by activations on 1,000 images."
-    return Report(finding, text, (Figure("cost-accuracy", "Clustering algorithms", (panel,)), table))
+    return Table("algorithms", f"Networks pruned to {KEEP:g} of their channels", columns, rows, note)
 
 
 def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
-    found = {label: [results(cell(m, METHODS[label], scale)) for m in models(scale)] for label in PAPER_ORDER}
-    base = [f["cost"] for f in found[GREEDY]]
-    costs = {label: fmean(f["cost"] / b for f, b in zip(runs, base, strict=True)) for label, runs in found.items()}
+    every = _found(scale, results)
+    found = {label: every[label] for label in PAPER_ORDER}
+    costs = {label: fmean(values) for label, values in _costs(found).items()}
     accuracies = {label: fmean(f["accuracy"] for f in runs) for label, runs in found.items()}
     seconds = {label: fmean(f["processor_seconds"] for f in runs) for label, runs in found.items()}
     related = correlation(list(costs.values()), list(accuracies.values()))
@@ -92,6 +111,7 @@ def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
             [costs[w] < costs[k] and accuracies[w] > accuracies[k] for w in hierarchical for k in lloyd],
             "relative cost and accuracy: "
             + "; ".join(f"{label} {costs[label]:.3f}, {accuracies[label]:.1f} %" for label in PAPER_ORDER),
+            cases="comparisons",
         ),
         Verdict.of(
             "A better clustering correlates with a higher accuracy.",
@@ -103,8 +123,8 @@ def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
             "starts, Lloyd with 1000 starts.",
             [seconds[a] < seconds[b] for a, b in pairwise(PAPER_ORDER)],
             "CPU seconds of the whole pruning: "
-            + ", ".join(f"{label} {seconds[label]:.2f}" for label in sorted(seconds, key=lambda k: seconds[k]))
-            + "; neighbours in this order",
+            + ", ".join(f"{label} {seconds[label]:.2f}" for label in sorted(seconds, key=lambda k: seconds[k])),
+            cases="neighbours",
         ),
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..cell import Cell
 from ..cells import Train, TrainText
@@ -11,7 +11,6 @@ from ..report import Chapter, Figure, Table, Verdict
 from ..text_recipes import TextRecipe
 from ..trained import AnyRecipe
 from .runs import Results as Results
-from .runs import basis
 from .settings import Scale, tested, tested_bytes
 
 Part = Table | Figure
@@ -25,7 +24,10 @@ def no_claims(scale: Scale, results: Results) -> Sequence[Verdict]:
 
 @dataclass(frozen=True)
 class Report:
-    """The report of an experiment: a sentence for the index, the text and the parts of its chapter."""
+    """The report of an experiment: a sentence or two for the index, the text and the parts of its chapter.
+
+    Every part is made by `measured`, so that it says what it comes from.
+    """
 
     finding: str
     text: str
@@ -67,7 +69,5 @@ class Experiment:
     def chapter(self, scale: Scale, results: Results) -> tuple[str, Chapter]:
         """The finding, and the chapter."""
         found = self.report(scale, results)
-        whole = basis(dict.fromkeys(self.cells(scale)))
-        parts = tuple(part if part.measured else replace(part, measured=whole) for part in found.parts)
         verdicts = tuple(self.claims(scale, results)) if scale != "quick" else ()
-        return found.finding, Chapter(self.name, self.title, self.references, found.text, parts, verdicts)
+        return found.finding, Chapter(self.name, self.title, self.references, found.text, found.parts, verdicts)

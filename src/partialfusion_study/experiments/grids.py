@@ -14,11 +14,17 @@ from ..methods import MethodConfig
 from ..recipes import Pair
 from ..report import Figure, Line, Panel, Row, Table, Value, Verdict
 from .runs import Results, measured
-from .settings import Scale, scaled, tested
+from .settings import ALPHAS, Scale, scaled, shares, tested
 
 FACTOR = "interpolation factor (share of B)"
 ACCURACY = "accuracy (%)"
 EQUAL = 0.5
+
+
+def with_spread(samples: Sequence[float], sign: str = "") -> str:
+    """Mean and deviation of one number per pair: 86.90 ± 0.31; with the sign "+", also of positive numbers."""
+    found = Value.of(samples)
+    return f"{found.mean:{sign}.2f}" if found.std is None else f"{found.mean:{sign}.2f} ± {found.std:.2f}"
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,22 @@ class Grid:
         """The mean accuracy over the pairs."""
         return fmean(self.accuracies(results, label, alpha, share))
 
+    def gaps(self, results: Results, one: str, other: str, alpha: float) -> list[float]:
+        """How far a method is ahead of another at equal shares, in points, pair by pair."""
+        both = (self.accuracies(results, label, alpha, EQUAL) for label in (one, other))
+        return [a - b for a, b in zip(*both, strict=True)]
+
+    def losses(self, results: Results, label: str, alpha: float = 0.0) -> list[float]:
+        """How far a method at equal shares is below the mean of the two networks, in points, pair by pair."""
+        alone = (results(self.parents(pair)) for pair in self.pairs)
+        found = self.accuracies(results, label, alpha, EQUAL)
+        return [fmean((f["a"], f["b"])) - accuracy for f, accuracy in zip(alone, found, strict=True)]
+
+    @property
+    def over(self) -> str:
+        """How many pairs there are, in words."""
+        return "one pair" if len(self.pairs) == 1 else f"{len(self.pairs)} pairs"
+
     def found(self, results: Results, label: str, alpha: float, share: float) -> list[dict[str, Any]]:
         return [results(self.cell(pair, self.all_methods[label], alpha, share)) for pair in self.pairs]
 
@@ -100,14 +122,13 @@ class Grid:
 
     def rising(self, results: Results, label: str, claim: str) -> Verdict:
         """The verdict on the claim that the accuracy rises with every measured alpha, at every share in between."""
-        shares = self.between if label in self.methods else [EQUAL]
-        steps, equal = (self.steps(results, label, found) for found in (shares, [EQUAL]))
+        inside = self.between if label in self.methods else [EQUAL]
+        steps, equal = (self.steps(results, label, found) for found in (inside, [EQUAL]))
         low, top = (self.mean(results, label, alpha) for alpha in (self.alphas[0], self.alphas[-1]))
-        figures = (
-            f"equal shares: {low:.2f} to {top:.2f} %, rising in {sum(equal)} of {len(equal)} steps; rising steps at "
-            "all shares between 0 and 1"
-        )
-        return Verdict.of(claim, steps, figures)
+        figures = f"{self.over}, equal shares: {low:.2f} to {top:.2f} %, rising in {sum(equal)} of {len(equal)} steps"
+        found = Verdict.of(claim, steps, figures, cases="steps at all shares between 0 and 1")
+        papers = [share for share in shares("full") if 0 < share < 1]
+        return found.among("α", ALPHAS, self.alphas).among("shares of B", papers, inside)
 
     def panel(self, results: Results, label: str, *, title: str | None = None) -> Panel:
         """Accuracy against the share of B, with a line for each alpha."""

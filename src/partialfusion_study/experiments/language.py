@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -14,15 +15,17 @@ from ..methods import AVERAGE, MethodConfig
 from ..report import Figure, Line, Panel, Row, Table, Value
 from ..text_recipes import TextPair, TextRecipe
 from .experiment import Experiment, Report, Results
+from .runs import measured
 from .settings import FURTHER, Scale, gpt_pairs, scaled, tested_bytes
 
 TUNED = "tuned from one base"
-TARGET = 0.2  # the alpha of the target, which is for pairs with a base
-SIZES, FEW = (0.0, 0.1, TARGET, 0.4), (0.0, TARGET)  # below α = 1
+AIMED = 0.2  # the alpha at which half of the gap was aimed at, for pairs with a base
+SIZES, FEW = (0.0, 0.1, AIMED, 0.4), (0.0, AIMED)  # below α = 1
 PASSAGES = 256  # unlabelled
 FACTORS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # of task vectors
 CHOSEN_ON = 16_384  # bytes of each domain
 SIZE = "effective parameters, relative to one model"
+DENSE = "dense parameters, relative to one model"
 BITS = "bits per byte"
 FUSION = MethodConfig(images=PASSAGES)
 INTERPOLATION = MethodConfig("interpolate", images=PASSAGES)
@@ -79,19 +82,20 @@ class Dial:
 
     def table(self, results: Results, name: str) -> Table:
         parents = results(self.parents())
-        rows: list[Row] = [_row("trained on Python", parents["a"], "1"), _row("trained on prose", parents["b"], "1")]
+        rows: list[Row] = [_row("trained on Python", parents["a"]), _row("trained on prose", parents["b"])]
         if self.pair.base is not None:
-            rows.append(_row("their base", parents["base"], "1"))
+            rows.append(_row("their base", parents["base"]))
         rows.append(_row("ensemble", parents["ensemble"], "2"))
-        rows.append(_row("plain average", found := results(self.average()), _ratio(found)))
+        average = results(self.average())
+        rows.append(_row("plain average", average, *_ratios(average)))
         for rule, cell in self.arithmetic().items():
             found = results(cell)
-            rows.append(_row(f"{RULES[rule]}, λ = {found['factor']:g}", found, "1"))
+            rows.append(_row(f"{RULES[rule]}, λ = {found['factor']:g}", found))
         for label, config in METHODS.items():
             for alpha in self.sizes[label]:
                 found = results(self.fusion(config, alpha))
-                rows.append(_row(f"{label}, α = {alpha:g}", found, _ratio(found)))
-        return Table(name, f"Networks {self.title}: {BITS}, less is better", ("", *COLUMNS, SIZE), tuple(rows))
+                rows.append(_row(f"{label}, α = {alpha:g}", found, *_ratios(found)))
+        return Table(name, f"Networks {self.title}: {BITS}, less is better", ("", *COLUMNS, SIZE, DENSE), tuple(rows))
 
     def panel(self, results: Results) -> Panel:
         parents = results(self.parents())
@@ -116,13 +120,14 @@ class Dial:
         return {d: (average[d] - found[d]) / gap if gap > 0 else None for d, gap in gaps.items()}
 
 
-def _row(label: str, bits: dict[str, Any], size: str | Value) -> Row:
+def _row(label: str, bits: dict[str, Any], size: str | Value = "1", dense: str | Value | None = None) -> Row:
+    """A row of the table; `dense` is the same as `size` unless given."""
     values = [Value.of([bits[domain]], digits=3) for domain in DOMAINS]
-    return label, *values, Value.of([_mean(bits)], digits=3), size
+    return label, *values, Value.of([_mean(bits)], digits=3), size, size if dense is None else dense
 
 
-def _ratio(found: dict[str, Any]) -> Value:
-    return Value.of([found["ratio"]])
+def _ratios(found: dict[str, Any]) -> tuple[Value, Value]:
+    return Value.of([found["ratio"]]), Value.of([found["dense"]])
 
 
 def _mean(bits: dict[str, Any]) -> float:
@@ -139,11 +144,14 @@ def cells(scale: Scale) -> list[Cell]:
 
 def report(scale: Scale, results: Results) -> Report:
     made = dials(scale)
-    tables = [dial.table(results, f"bits-{k}") for k, dial in enumerate(made.values())]
-    panels = tuple(dial.panel(results) for dial in made.values())
-    figure = Figure("curves", "Fused language models", panels)
-    finding = _finding(made, results)
-    return Report(finding, f"{_setting(made)}\n\n{_merging(made)}\n\n{finding}", (figure, *tables))
+    tables = [measured(results, partial(dial.table, name=f"bits-{k}")) for k, dial in enumerate(made.values())]
+    figure = measured(results, lambda r: _figure(made, r))
+    text = f"{_setting(made)}\n\n{_merging(made)}\n\n{_details(made, results)}"
+    return Report(_finding(made, results), text, (figure, *tables))
+
+
+def _figure(made: dict[str, Dial], results: Results) -> Figure:
+    return Figure("curves", "Fused language models", tuple(dial.panel(results) for dial in made.values()))
 
 
 def _setting(made: dict[str, Dial]) -> str:
@@ -199,6 +207,15 @@ def _merging(made: dict[str, Dial]) -> str:
 
 
 def _finding(made: dict[str, Dial], results: Results) -> str:
+    dial = next(iter(made.values()))
+    average, best = results(dial.average()), results(dial.fusion(METHODS[_best(dial, results)], AIMED))
+    return (
+        f"Of networks {dial.title}, the plain average has {_mean(average):.3f} {BITS} and the best fusion at "
+        f"α = {AIMED:g} {_mean(best):.3f}."
+    )
+
+
+def _details(made: dict[str, Dial], results: Results) -> str:
     parts = []
     for dial in made.values():
         best = _best(dial, results)
@@ -209,8 +226,8 @@ def _finding(made: dict[str, Dial], results: Results) -> str:
 
 
 def _best(dial: Dial, results: Results) -> str:
-    """The method with the fewest bits at the size of the target."""
-    return min(METHODS, key=lambda label: _mean(results(dial.fusion(METHODS[label], TARGET))))
+    """The method with the fewest bits at the size that was aimed at."""
+    return min(METHODS, key=lambda label: _mean(results(dial.fusion(METHODS[label], AIMED))))
 
 
 def _summary(dial: Dial, results: Results, best: str) -> str:
@@ -218,30 +235,32 @@ def _summary(dial: Dial, results: Results, best: str) -> str:
     found = {"the base": _mean(parents["base"])} if "base" in parents else {}
     found["plain average"] = _mean(results(dial.average()))
     found |= {RULES[rule]: _mean(results(cell)) for rule, cell in dial.arithmetic().items()}
-    found[f"the best of {len(METHODS)} fusions at α = {TARGET:g} ({best})"] = _mean(
-        results(dial.fusion(METHODS[best], TARGET))
+    found[f"the best of {len(METHODS)} fusions at α = {AIMED:g} ({best})"] = _mean(
+        results(dial.fusion(METHODS[best], AIMED))
     )
     found["ensemble"] = _mean(parents["ensemble"])
     return f"Networks {dial.title}: {', '.join(f'{label} {bits:.3f}' for label, bits in found.items())} {BITS}."
 
 
 def _closed(dial: Dial, results: Results, label: str) -> str:
-    """The parts of the gap that a fusion of the target's size closes, in words."""
+    """The parts of the gap that a fusion of that size closes, in words."""
     average, ensemble = results(dial.average()), results(dial.parents())["ensemble"]
     found = [
         f"on {d} there is none, the ensemble having {ensemble[d]:.3f} and the average {average[d]:.3f}"
         if part is None
         else f"on {d} that fusion closes {100 * part:.0f} % of it ({average[d]:.3f} to {ensemble[d]:.3f})"
-        for d, part in dial.closed(results, label, TARGET).items()
+        for d, part in dial.closed(results, label, AIMED).items()
     ]
     return f"The gap between the average and the ensemble: {'; '.join(found)}"
 
 
 def _verdict(dial: Dial, results: Results, label: str) -> str:
-    """Whether the target is met."""
-    parts = dial.closed(results, label, TARGET).values()
+    """Whether what was aimed at is reached."""
+    parts = dial.closed(results, label, AIMED).values()
     met = all(part is not None and part >= 0.5 for part in parts)
-    found = f"The target, half of the gap on both domains for networks of one base, is {'met' if met else 'not met'}"
+    found = (
+        f"For networks of one base we aimed at half of the gap on both domains, which is {'' if met else 'not '}reached"
+    )
     average, ensemble = _mean(results(dial.average())), _mean(results(dial.parents())["ensemble"])
     if met or ensemble < average:
         return f"{found}."

@@ -76,12 +76,15 @@ class Pruning:
             "Above 0.4 of the size plain pruning is better than OT post-processing, below it is worse.",
             [(gap > 0) == (k > 0.4) for k, gap in gaps.items()],
             "pruning minus post-processing: " + ", ".join(f"{gap:+.1f} ({k:g})" for k, gap in gaps.items()),
+            cases="sizes",
         )
 
     def ahead(self, results: Results, one: str, other: str, claim: str) -> Verdict:
         gaps = {k: self.mean(results, one, k) - self.mean(results, other, k) for k in self.sizes}
         listed = ", ".join(f"{gap:+.1f} ({k:g})" for k, gap in gaps.items())
-        return Verdict.of(claim, [gap > 0 for gap in gaps.values()], f"points at the fraction kept: {listed}")
+        return Verdict.of(
+            claim, [gap > 0 for gap in gaps.values()], f"points at the fraction kept: {listed}", cases="sizes"
+        )
 
     def mean(self, results: Results, label: str, keep: float) -> float:
         return fmean(self.accuracies(results, label, keep))
@@ -124,7 +127,7 @@ def cells(scale: Scale) -> list[Cell]:
 def report(scale: Scale, results: Results) -> Report:
     pruning = vggs(scale)
     middle = pruning.sizes[len(pruning.sizes) // 2]
-    listed = ", ".join(f"{label} {pruning.mean(results, label, middle):.1f} %" for label in pruning.methods)
+    listed = ", ".join(f"{label} {pruning.mean(results, label, middle):.1f} %" for label in (PLAIN, CLUSTERING))
     return Report(
         f"With {middle:g} of the channels kept: {listed}.",
         f"{setting(scale, vgg_pairs(scale))} Each network of the pairs is pruned alone.",

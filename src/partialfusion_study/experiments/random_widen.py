@@ -9,18 +9,18 @@ from ..cell import Cell
 from ..cells.finetune import Start
 from ..report import Row, Table, Verdict
 from .experiment import Experiment, Report, Results
-from .settings import Scale, setting
-from .tuning import Tuning, mlps, resnets
+from .settings import ALPHAS, Scale, setting
+from .tuning import RULE, Tuning, mlps, resnets
 
 MLP = {
-    "random": (94.1, 93.7, 93.1, 93.8, 92.9, 93.1, 92.8),
-    "net2net": (94.5, 94.7, 94.8, 94.9, 94.7, 94.9, 95.0),
-    "fusion": (95.1, 95.7, 96.1, 96.2, 96.3, 96.5, 96.5),
+    "random": ("94.1", "93.7", "93.1", "93.8", "92.9", "93.1", "92.8"),
+    "net2net": ("94.5", "94.7", "94.8", "94.9", "94.7", "94.9", "95.0"),
+    "fusion": ("95.1", "95.7", "96.1", "96.2", "96.3", "96.5", "96.5"),
 }
 RESNET = {
-    "random": (86.8, 47.9, 47.2, 48.0, 47.9, 48.3, 49.0),
-    "net2net": (86.8, 86.8, 86.5, 86.8, 86.4, 86.4, 86.6),
-    "fusion": (85.3, 88.3, 90.0, 90.3, 90.8, 91.4, 91.7),
+    "random": ("86.8", "47.9", "47.2", "48.0", "47.9", "48.3", "49.0"),
+    "net2net": ("86.8", "86.8", "86.5", "86.8", "86.4", "86.4", "86.6"),
+    "fusion": ("85.3", "88.3", "90.0", "90.3", "90.8", "91.4", "91.7"),
 }
 ANEW = "all weights at random"
 WIDENED = "random channels added"
@@ -41,7 +41,7 @@ class Block:
     name: str
     title: str
     tuning: Tuning
-    paper: Mapping[str, tuple[float, ...]]
+    paper: Mapping[str, Sequence[str]]
     alone: str
 
     def table(self, results: Results) -> Table:
@@ -85,12 +85,14 @@ class Block:
                 f"{self.title}: partial fusion surpasses the widened networks from α = 0.2 on.",
                 [ahead[a] for a in wide],
                 "points over the best of them: " + ", ".join(f"{gap:+.2f} (α = {a:g})" for a, gap in gaps.items()),
-            ),
+                cases="sizes",
+            ).among("α", ALPHAS[1:], wide),
             Verdict.of(
                 f"{self.title}: Net2WiderNet stays near the single network at every α (within one point).",
                 [abs(found - kept[0]) < 1 for found in kept[1:]],
                 self.tuning.listed(kept),
-            ),
+                cases="sizes",
+            ).among("α", ALPHAS[1:], wide),
         ]
 
 
@@ -110,16 +112,17 @@ def report(scale: Scale, results: Results) -> Report:
     both = blocks(scale)
     findings = []
     for block in both:
-        above = [alpha for alpha, ahead in block.ahead(results).items() if ahead]
-        listed = ", ".join(f"{a:g}" for a in above) or "none"
-        findings.append(f"{block.title}: fusion is better than all baselines at alpha {listed}")
+        ahead = block.ahead(results)
+        findings.append(
+            f"{block.title}: fusion is ahead of all baselines at {sum(ahead.values())} of {len(ahead)} sizes"
+        )
     text = " ".join(setting(scale, block.tuning.pairs) for block in both)
     text += (
         " Two kinds of random widening are compared, because the paper gives no details of its own. "
         f"*{WIDENED.capitalize()}* keeps the weights of model A and draws those of the added channels as PyTorch would "
         "at the new width. "
         f"*{ANEW.capitalize()}* keeps nothing, so that accuracy is at chance before fine-tuning, as the paper reports "
-        "for ResNet-18; its numbers for random widening are beside both."
+        f"for ResNet-18; its numbers for random widening are beside both. {RULE}"
     )
     return Report("; ".join(findings) + ".", text, tuple(block.table(results) for block in both))
 
@@ -143,7 +146,7 @@ def _random(block: Block, results: Results) -> list[Verdict]:
                 f"{block.title}: random widening ({NAMES[start]}) gets slightly worse with α (at most three points).",
                 [-3 < curve[-1] - curve[0] < 0],
                 f"{block.tuning.listed(curve)} (paper: 94.1 to 92.8)",
-            )
+            ).among("α", ALPHAS, block.tuning.alphas)
         )
     return found
 
@@ -164,7 +167,8 @@ def _lost(block: Block, results: Results) -> list[Verdict]:
                 claim,
                 [b < CHANCE + 5 and e < single - 15 for b, e in zip(before, after, strict=True)],
                 f"before and after: {listed}; the single network {single:.2f} % after fine-tuning",
-            )
+                cases="sizes",
+            ).among("α", ALPHAS[1:], wide)
         )
     return found
 

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from ..cell import Cell
 from ..report import Row, Verdict
 from .experiment import Experiment, Report, Results
-from .settings import Scale, setting
-from .tuning import Tuning, mlps, resnets, rises
+from .settings import ALPHAS, Scale, setting
+from .tuning import RULE, Tuning, mlps, resnets, rises
 
-Paper = dict[str, tuple[float, ...]]
-MLP: Paper = {"before": (84.1, 86.7, 87.4, 87.5, 87.7, 87.9, 88.1), "after": (95.1, 95.7, 96.1, 96.2, 96.3, 96.5, 96.5)}
+Paper = dict[str, Sequence[str]]
+MLP: Paper = {
+    "before": ("84.1", "86.7", "87.4", "87.5", "87.7", "87.9", "88.1"),
+    "after": ("95.1", "95.7", "96.1", "96.2", "96.3", "96.5", "96.5"),
+}
 RESNET: Paper = {
-    "before": (66.4, 79.2, 83.4, 87.4, 88.9, 90.6, 91.3),
-    "after": (85.3, 88.3, 90.0, 90.3, 90.8, 91.4, 91.8),
+    "before": ("66.4", "79.2", "83.4", "87.4", "88.9", "90.6", "91.3"),
+    "after": ("85.3", "88.3", "90.0", "90.3", "90.8", "91.4", "91.8"),
 }
 
 
@@ -23,7 +26,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def report(scale: Scale, results: Results) -> Report:
-    parts, findings = [], []
+    parts, ends = [], []
     blocks = (("mlp", mlps(scale), MLP, "93.8 and 87.8"), ("resnet", resnets(scale), RESNET, "79.8 and 76.7"))
     for name, tuning, paper, parents in blocks:
 
@@ -33,13 +36,12 @@ def report(scale: Scale, results: Results) -> Report:
                 tuning.row(results, "fine-tuned", "fusion", "after", paper=paper["after"]),
             ]
 
-        title = f"{_title(tuning)}: accuracy (%) before and after fine-tuning on {tuning.images} images"
+        title = f"{_title(tuning)}: accuracy (%) before and after fine-tuning on {tuning.images:,} images"
         parts.append(tuning.table(results, name, title, rows, tuning.note(results, parents)))
-        ends = [tuning.mean(results, "fusion", a, "after") for a in (tuning.alphas[0], tuning.alphas[-1])]
-        low, high = (f"{end:.1f} % (α = {a:g})" for end, a in zip(ends, (0, tuning.alphas[-1]), strict=True))
-        findings.append(f"{_title(tuning)}: {low} to {high} after fine-tuning")
-    text = " ".join(setting(scale, tuning.pairs) for tuning in (mlps(scale), resnets(scale)))
-    return Report("; ".join(findings) + ".", text, tuple(parts))
+        ends.append(f"{_title(tuning)} {tuning.mean(results, 'fusion', tuning.alphas[0], 'after'):.1f} %")
+    text = " ".join([*(setting(scale, tuning.pairs) for tuning in (mlps(scale), resnets(scale))), RULE])
+    finding = f"Fused to the size of one model and fine-tuned: {', '.join(ends)}."
+    return Report(finding, text, tuple(parts))
 
 
 def _title(tuning: Tuning) -> str:
@@ -58,7 +60,8 @@ def _claims(tuning: Tuning, results: Results) -> list[Verdict]:
             f"{title}: fine-tuned, the fused network is better than both networks at every α.",
             [found > single for found in after],
             f"the better network {single:.2f} %; fine-tuned {tuning.listed(after)}",
-        ),
+            cases="sizes",
+        ).among("α", ALPHAS, tuning.alphas),
         rises(tuning, before, f"{title}: more isolated neurons are better before fine-tuning."),
         rises(tuning, after, f"{title}: more isolated neurons are better after fine-tuning."),
     ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..cell import Cell
+from ..cells import Train, TrainText
 from ..report import Figure, Table
 from ..text_recipes import TextPair
 
@@ -18,7 +19,7 @@ Part = TypeVar("Part", Table, Figure)
 
 
 def measured(results: Results, build: Callable[[Results], Part]) -> Part:
-    """A table or figure, with the number of runs, networks and images that its numbers come from.
+    """A table or figure, with the number of runs, pairs or networks, and images that its own numbers come from.
 
     Args:
         results: the stored results.
@@ -30,15 +31,16 @@ def measured(results: Results, build: Callable[[Results], Part]) -> Part:
         cells[cell] = None
         return results(cell)
 
-    return replace(build(reading), measured=basis(cells))
+    part = build(reading)
+    if isinstance(part, Table):
+        return replace(part, measured=_basis(cells), over="pairs" if _pairs(cells) else "networks")
+    return replace(part, measured=_basis(cells))
 
 
-def basis(cells: Iterable[Cell]) -> str:
-    """A sentence: how many runs, on how many pairs or networks, with how many images."""
-    cells = list(cells)
-    if not cells:
-        return ""
-    pairs = len({pair for cell in cells if (pair := getattr(cell, "pair", None)) is not None})
+def _basis(cells: Iterable[Cell]) -> str:
+    """A sentence: how many runs, on how many pairs or networks, with how many images; trainings are no runs."""
+    cells = [cell for cell in cells if not isinstance(cell, Train | TrainText)]
+    pairs = len(_pairs(cells))
     alone = len({model for cell in cells for name in ("model", "recipe") if (model := getattr(cell, name, None))})
     data = _numbers(images for cell in cells if (images := getattr(getattr(cell, "config", None), "images", 0)))
     tuned = _numbers(images for cell in cells if (images := getattr(cell, "images", 0)))
@@ -53,6 +55,10 @@ def basis(cells: Iterable[Cell]) -> str:
     ]
     listed = ", ".join(part for part in counted if part)
     return f"From {_many(len(cells), 'run', 'runs')}{': ' * bool(listed)}{listed}."
+
+
+def _pairs(cells: Iterable[Cell]) -> set[object]:
+    return {pair for cell in cells if (pair := getattr(cell, "pair", None)) is not None}
 
 
 def _reads_text(cell: Cell) -> bool:

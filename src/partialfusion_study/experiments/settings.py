@@ -21,6 +21,10 @@ QUICK_TESTED = 200
 QUICK_IMAGES = 400  # for training
 SPLIT: tuple[Part, Part] = ("even", "odd")
 FURTHER = "tuned further from one base"
+NORMS_MEASURED = (
+    "The statistics of batch norms are measured on 1,000 training images; the published code measures them on the "
+    "whole training set."
+)
 
 
 def alphas(scale: Scale, *, coarse: bool = False) -> tuple[float, ...]:
@@ -188,7 +192,7 @@ def _limited(recipe: Recipe, scale: Scale) -> Recipe:
 
 
 def setting(scale: Scale, pairs: Sequence[Pair], *, widths: Sequence[int] = ()) -> str:
-    """The networks, their training and the scale in words; `widths` is for chapters about several."""
+    """The networks, their training, the scale and what differs from the paper in words; `widths` is for several."""
     recipe = pairs[0].b
     width = f" of widths {', '.join(map(str, widths))}" if widths else f" of width {recipe.width}"
     training = recipe.training
@@ -216,7 +220,21 @@ def setting(scale: Scale, pairs: Sequence[Pair], *, widths: Sequence[int] = ()) 
         f"{selected} Numbers are {'means ± standard deviations over the pairs, ' * many}on "
         f"{'the first few' if scale == 'quick' else 'all 10,000'} test images."
     )
-    return " ".join(part for part in (what, _shared(pairs), _reduced(scale, recipe.subset.data)) if part)
+    return " ".join(
+        part for part in (what, _shared(pairs), _reduced(scale, recipe.subset.data), _other(recipe)) if part
+    )
+
+
+def _other(recipe: Recipe) -> str:
+    """What else differs from the paper, for the networks of a recipe."""
+    differences = []
+    if not recipe.training.adam:
+        differences.append("SGD has Nesterov momentum here; the paper names plain momentum.")
+    if recipe.network == "resnet18":
+        differences.append(
+            "Weights of projected shortcuts are part of the cost of matching; the published code leaves them out."
+        )
+    return " ".join(differences)
 
 
 def _shared(pairs: Sequence[Pair]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -16,6 +17,7 @@ from ..cells import Similarity
 from ..recipes import Pair
 from ..report import Figure, Line, Panel, Row, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
+from .runs import measured
 from .settings import Scale, setting
 
 KINDS = ("within_a", "within_b", "a_to_b", "b_to_a")
@@ -45,19 +47,52 @@ class Distances:
         return [self.cell(scale)]
 
     def layers(self, scale: Scale, results: Results) -> list[dict[str, Any]]:
-        """What was measured, layer by layer."""
-        found: list[dict[str, Any]] = results(self.cell(scale))["layers"]
-        return found
+        """What was measured, layer by layer, of the channels that are alive."""
+        return [_alive(layer) for layer in results(self.cell(scale))["layers"]]
 
-    def text(self, scale: Scale) -> str:
+    def text(self, scale: Scale, results: Results) -> str:
         """The setting in words."""
         where = "before" if self.site == "pre" else "after"
         return (
             f"{setting(scale, self.pairs(scale)[:1])} Distances are Euclidean, between activation vectors on 1,000 "
             f"training images, taken {where} the activation function (and pooling, where there is any). Distances of "
             "convolution channels are divided by the square root of the number of positions. The paper does not state "
-            "its scale, so only ratios are compared with it. One pair is measured, as in the paper."
+            "its scale, so only ratios are compared with it. One pair is measured, as in the paper. "
+            f"{self._dead(scale, results)}"
         )
+
+    def _dead(self, scale: Scale, results: Results) -> str:
+        """A sentence on dead channels, where there are any."""
+        listed = []
+        for number, layer in enumerate(results(self.cell(scale))["layers"], start=1):
+            a, b = (sum(_is_dead(layer, name)) for name in "ab")
+            if a or b:
+                listed.append(f"in layer {number}, {a} of A's {layer['width']} channels and {b} of B's")
+        if not listed:
+            return ""
+        return (
+            f"Dead channels, whose activations are zero on all images, are left out: {'; '.join(listed)}. They are at "
+            "distance zero from each other, which would count as unusually similar. The distances of the other "
+            "channels to them still count."
+        )
+
+
+def _is_dead(layer: dict[str, Any], model: str) -> list[bool]:
+    """Channel by channel of model "a" or "b", whether another one is at distance zero: no two that fire are."""
+    across = "a_to_b" if model == "a" else "b_to_a"
+    both = zip(layer[f"nearest_within_{model}"], layer[f"nearest_{across}"], strict=True)
+    return [0 in distances for distances in both]
+
+
+def _alive(layer: dict[str, Any]) -> dict[str, Any]:
+    """A layer without the numbers of its dead channels."""
+    found = dict(layer)
+    for kind in KINDS:
+        dead = _is_dead(layer, "b" if kind in ("within_b", "b_to_a") else "a")
+        for what in ("nearest", "mean"):
+            numbers = layer[f"{what}_{kind}"]
+            found[f"{what}_{kind}"] = [x for x, gone in zip(numbers, dead, strict=True) if not gone]
+    return found
 
 
 def nearer(values: Sequence[float]) -> list[float]:
@@ -91,16 +126,20 @@ def full(
         return [*distances.cells(scale), *beside(scale)]
 
     def report(scale: Scale, results: Results) -> Report:
-        layers = distances.layers(scale, results)
-        everyone, close = (_rows(layers, keep) for keep in (list, nearer))
+        def rows(results: Results, keep: Callable[[Sequence[float]], list[float]]) -> list[list[float]]:
+            return _rows(distances.layers(scale, results), keep)
+
         tables = (
-            _table("all", "All channels", everyone),
-            _table("near", "The 80 % least isolated channels", close),
-            _ratios(everyone, close, published if scale != "quick" else None),
+            measured(results, lambda r: _table("all", "All channels", rows(r, list))),
+            measured(results, lambda r: _table("near", "The 80 % least isolated channels", rows(r, nearer))),
+            measured(
+                results,
+                lambda r: _ratios(rows(r, list), rows(r, nearer), published if scale != "quick" else None),
+            ),
         )
-        smaller = reduction(everyone, close)
+        smaller = reduction(rows(results, list), rows(results, nearer))
         finding = f"Without the 20 % most isolated channels, nearest distances are {smaller:.0f} % smaller on average."
-        return Report(finding, distances.text(scale), tables)
+        return Report(finding, distances.text(scale, results), tables)
 
     def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
         layers = distances.layers(scale, results)
@@ -126,25 +165,29 @@ def summary(
 ) -> Experiment:
     """The short table: the nearest distances within and across, and which are smaller. Arguments as in `full`."""
 
+    def nearest(scale: Scale, results: Results) -> list[list[float]]:
+        return [[fmean(layer[f"nearest_{kind}"]) for kind in KINDS[:3]] for layer in distances.layers(scale, results)]
+
     def report(scale: Scale, results: Results) -> Report:
-        layers = distances.layers(scale, results)
+        counts = Counter(_pattern(found) for found in nearest(scale, results))
+        listed = ", ".join(f"{pattern} in {count}" for pattern, count in counts.items())
+        finding = f"Nearest channels, layer by layer: {listed}."
+        return Report(finding, distances.text(scale, results), (measured(results, lambda r: table(scale, r)),))
+
+    def table(scale: Scale, results: Results) -> Table:
         rows: list[Row] = []
-        patterns: list[str] = []
-        for k, layer in enumerate(layers):
-            found = [fmean(layer[f"nearest_{kind}"]) for kind in KINDS[:3]]
-            patterns.append(_pattern(found))
+        layers = distances.layers(scale, results)
+        for k, (layer, found) in enumerate(zip(layers, nearest(scale, results), strict=True)):
             theirs = _pattern(published[k]) if scale != "quick" else ""
-            known = across(published[k]) if scale != "quick" else None
-            ratio = Value.of([across(found)], paper=known and round(known, 2))
+            known = f"{across(published[k]):.2f}" if scale != "quick" else None
+            ratio = Value.of([across(found)], paper=known)
             values = [Value.of([v]) for v in found]
-            rows.append((str(k + 1), str(layer["width"]), *values, ratio, patterns[-1], theirs))
+            rows.append((str(k + 1), str(layer["width"]), *values, ratio, _pattern(found), theirs))
         columns = ("layer", "channels", "within A", "within B", "A→B", "A→B / within", "pattern", "paper's pattern")
-        table = Table("summary", "Nearest-neighbour distances", columns, tuple(rows))
-        return Report(f"Layer by layer: {'; '.join(patterns)}.", distances.text(scale), (table,))
+        return Table("summary", "Nearest-neighbour distances", columns, tuple(rows))
 
     def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
-        layers = distances.layers(scale, results)
-        found = [[fmean(layer[f"nearest_{kind}"]) for kind in KINDS[:3]] for layer in layers]
+        found = nearest(scale, results)
         verdicts = []
         for pattern, words in (("<", "closer than"), ("≈", "as close as"), (">", "farther than")):
             here = [k for k, row in enumerate(published) if f" {pattern} " in _pattern(row)]
@@ -154,7 +197,7 @@ def summary(
             claim = f"The nearest channels of the other network are {words} those of the same one in {where}."
             if here:
                 held = [f" {pattern} " in _pattern(found[k]) for k in here]
-                verdicts.append(Verdict.of(claim, held, f"nearest across / within: {listed}"))
+                verdicts.append(Verdict.of(claim, held, f"nearest across / within: {listed}", cases="layers"))
         return verdicts
 
     return Experiment(name, title, references, distances.data, distances.cells, report, claims)
@@ -170,19 +213,20 @@ def histograms(
 
     def report(scale: Scale, results: Results) -> Report:
         layers = distances.layers(scale, results)
-        figures = tuple(
-            Figure(what, words, tuple(_histogram(layer, what, k) for k, layer in enumerate(layers)))
-            for what, words in (
-                ("nearest", "Distance of every channel to the nearest one"),
-                ("mean", "Mean distance of every channel to all others"),
-            )
+        figures = (
+            measured(results, lambda r: figure(scale, r, "nearest", "Distance of every channel to the nearest one")),
+            measured(results, lambda r: figure(scale, r, "mean", "Mean distance of every channel to all others")),
         )
         spreads = [_tail(layer["nearest_a_to_b"]) for layer in layers]
         finding = (
-            f"Depending on the layer, the most isolated tenth of A's channels is at least {min(spreads):.1f} to "
-            f"{max(spreads):.1f} times as far from the nearest channel of B as the median channel is."
+            f"The most isolated tenth of A's channels is at least {min(spreads):.1f} to {max(spreads):.1f} times as "
+            "far from the nearest channel of B as the median channel is, depending on the layer."
         )
-        return Report(finding, distances.text(scale), figures)
+        return Report(finding, distances.text(scale, results), figures)
+
+    def figure(scale: Scale, results: Results, what: str, words: str) -> Figure:
+        layers = distances.layers(scale, results)
+        return Figure(what, words, tuple(_histogram(layer, what, k) for k, layer in enumerate(layers)))
 
     def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
         layers = distances.layers(scale, results)
@@ -194,12 +238,14 @@ def histograms(
                 "ninetieth percentile of the nearest distances relative to the median: "
                 + ", ".join(f"{tail:.2f}" for tail in far),
                 often=True,
+                cases="layers",
             ),
             Verdict.of(
                 "Most layers have unusually similar channels (a tenth at 0.8 times the median distance or less).",
                 [tail <= 0.8 for tail in close],
                 "tenth percentile relative to the median: " + ", ".join(f"{tail:.2f}" for tail in close),
                 often=True,
+                cases="layers",
             ),
         ]
 
@@ -253,7 +299,7 @@ def _ratios(everyone: Rows, close: Rows, published: tuple[Rows, Rows] | None) ->
     for k, ours in enumerate(zip(everyone, close, strict=True)):
         values = []
         for ratio in RATIOS.values():
-            paper = None if published is None else round(ratio(published[0][k], published[1][k]), 2)
+            paper = None if published is None else f"{ratio(published[0][k], published[1][k]):.2f}"
             values.append(Value.of([ratio(*ours)], paper=paper))
         rows.append((str(k + 1), *values))
     return Table("ratios", "Ratios, which do not depend on the scale of activations", ("layer", *RATIOS), tuple(rows))
@@ -266,5 +312,5 @@ def _pattern(found: Sequence[float]) -> str:
 
 
 def _tail(distances: Sequence[float], quantile: float = 0.9) -> float:
-    """A quantile of distances, relative to their median; channels that never fire are at zero."""
-    return float(np.quantile(distances, quantile) / max(np.median(distances), 1e-9))
+    """A quantile of distances, relative to their median."""
+    return float(np.quantile(distances, quantile) / np.median(distances))

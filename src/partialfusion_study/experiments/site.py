@@ -9,7 +9,7 @@ from ..methods import OURS, MethodConfig
 from ..report import Row, Table, Value
 from .experiment import Experiment, Report, Results
 from .grids import EQUAL, Grid
-from .runs import basis
+from .runs import measured
 from .settings import Scale, mnist_pairs, setting, vgg_pairs
 
 SIZES = (0.0, 0.2, 0.4)
@@ -37,13 +37,17 @@ def cells(scale: Scale) -> list[Cell]:
 def report(scale: Scale, results: Results) -> Report:
     tables, findings = [], []
     for number, (title, grid) in enumerate(grids(scale).items()):
-        found = {label: [grid.accuracies(results, label, a, EQUAL) for a in grid.alphas] for label in METHODS}
-        means = {label: fmean(map(fmean, accuracies)) for label, accuracies in found.items()}
-        rows: list[Row] = [(label, *map(Value.of, accuracies)) for label, accuracies in found.items()]
-        columns = ("features, site", *(f"α = {a:g}" for a in grid.alphas))
-        tables.append(
-            Table(f"sites-{number}", f"{title}: accuracy (%)", columns, tuple(rows), measured=basis(grid.cells()))
-        )
+
+        def table(results: Results, number: int = number, title: str = title, grid: Grid = grid) -> Table:
+            rows: list[Row] = [
+                (label, *(Value.of(grid.accuracies(results, label, a, EQUAL)) for a in grid.alphas))
+                for label in METHODS
+            ]
+            columns = ("features, site", *(f"α = {a:g}" for a in grid.alphas))
+            return Table(f"sites-{number}", f"{title}: accuracy (%)", columns, tuple(rows))
+
+        tables.append(measured(results, table))
+        means = {label: fmean(grid.mean(results, label, a) for a in grid.alphas) for label in METHODS}
         findings.append(f"{title}: " + ", ".join(f"{label} {mean:.2f} %" for label, mean in means.items()))
     text = (
         f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Clustering with exchange at "
@@ -51,7 +55,11 @@ def report(scale: Scale, results: Results) -> Report:
         "function, *post* after it; *both* combines activations and weights. The library's default is *both, post* "
         "for VGG-11, which has ReLU, and *both, pre* for these MLPs, which have GELU."
     )
-    return Report("Means over the sizes. " + "; ".join(findings) + ".", text, tuple(tables))
+    finding = (
+        f"In {title}, clustering by both has {means['both, pre']:.2f} % before the activation function and "
+        f"{means['both, post']:.2f} % after it, on average over the sizes."
+    )
+    return Report(finding, f"{text}\n\nMeans over the sizes. {'; '.join(findings)}.", tuple(tables))
 
 
 EXPERIMENT = Experiment("site", "Features for clustering (ours)", (), "MNIST, CIFAR-10", cells, report)

@@ -13,6 +13,7 @@ from ..recipes import Pair
 from ..report import Figure, Line, Panel, Row, Table, Value
 from .experiment import Experiment, Report, Results
 from .grids import ACCURACY, EQUAL
+from .runs import measured
 from .settings import QUICK_ALPHAS, Scale, scaled, setting, tested, vit_pairs
 
 SIZES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -33,10 +34,7 @@ ROTATIONS = {
 JOINT = {"directions aligned jointly, fused": replace(ROTATED, joint=True)}
 SIZED = {**FUSIONS, **INTERPOLATIONS, **ROTATIONS, **JOINT}
 STREAM = "patches"
-VERDICT = (
-    "Verdict: before refit directions beat channels by far, and jointly aligned ones most; refit leaves little of the "
-    "difference."
-)
+FOUND = "Before refit directions beat channels by far, and jointly aligned ones most; refit leaves little of that."
 RELATED = (
     "The published relative is Transformer Fusion with Optimal Transport "
     "([Imfeld et al.](https://arxiv.org/abs/2310.05719), ICLR 2024). It transports channels, one to one or softly "
@@ -45,6 +43,10 @@ RELATED = (
     "[reviewer](https://openreview.net/forum?id=LjeqMvQpen) of the paper quotes it. "
     "[Zhang et al.](https://arxiv.org/abs/2502.00264) (ICML 2025) rotate the heads, by weights alone. There is one "
     "pair, so there are no error bars."
+)
+SIZES_TOLD = (
+    "Sizes are in effective parameters, those outside of zero blocks; as one dense network a fusion has more. That "
+    "number is not among the results of these runs."
 )
 SLICES = (0.75, 0.5)  # of the residual stream, and very nearly of the parameters
 SLICED = {
@@ -127,7 +129,7 @@ class Dial:
         ]
         for label in found:
             distances = (fmean(results(cell)["distance"] for cell in cells) for cells in found[label])
-            rows.append((f"{label}: distance from the ensemble", *(f"{distance:.1e}" for distance in distances)))
+            rows.append((f"{label}: distance from the ensemble", *(f"{distance:.2g}" for distance in distances)))
         note = "Distances are those of the logits on the test images, relative to the norm of the ensemble's."
         columns = ("all spaces", *(f"α = {a:g}" for a in self.sizes))
         return Table("sizes", "Accuracy (%) by size", columns, tuple(rows), note)
@@ -216,19 +218,22 @@ def report(scale: Scale, results: Results) -> Report:
         '(`similarity="rotation"`), in one pass (`align="greedy"`) or *jointly* (`align="fixed-point"`), where weights '
         "count as much as activations; that was chosen on training images. Shares are equal. "
         "At α = 1 the networks are fused and evaluated as at any other size; nothing is taken from the ensemble. "
-        f"{RELATED}"
+        f"{SIZES_TOLD} {RELATED}\n\n{_details(made, results)}"
     )
-    parts = (
-        made.figure(results),
-        made.sized(results),
-        made.by_kind(results),
-        made.stream_sizes(results),
-        made.baselines(results),
-    )
-    return Report(_finding(made, results), text, parts)
+    tables = (made.sized, made.by_kind, made.stream_sizes, made.baselines)
+    parts: list[Figure | Table] = [measured(results, made.figure)]
+    parts += [measured(results, table) for table in tables]
+    return Report(_finding(made, results), text, tuple(parts))
 
 
 def _finding(made: Dial, results: Results) -> str:
+    fused, refitted = (
+        fmean(results(c)["accuracy"] for c in made.fusions(config, made.sizes[0])) for config in FUSIONS.values()
+    )
+    return f"At the size of one model, fusion has {fused:.2f} %, and {refitted:.2f} % refitted. {FOUND}"
+
+
+def _details(made: Dial, results: Results) -> str:
     first, last = (
         {label: fmean(results(c)["accuracy"] for c in made.fusions(config, a)) for label, config in FUSIONS.items()}
         for a in (made.sizes[0], made.sizes[-1])
@@ -249,7 +254,7 @@ def _finding(made: Dial, results: Results) -> str:
         f"below α = 1, and at most {behind:.2f} points behind. The plain average has {average:.2f} % and a single "
         f"network {fmean(made.singles(results)):.2f} %. α = 1 gives "
         f"{last[FUSED]:.2f} %, the ensemble {fmean(made.ensembles(results)):.2f} %; their logits differ by "
-        f"{distance:.0e} in relative terms. {VERDICT}"
+        f"{distance:.0e} in relative terms. {FOUND}"
     )
 
 

@@ -45,7 +45,8 @@ def larger_range(scale: Scale, results: Results, rows: Rows) -> Sequence[Verdict
             "Nearest distances are much smaller than mean ones, more than in MLPs, and most of all in the first layer.",
             [ours[0] == min(ours), ours[0] < mlps],
             f"nearest / mean from A to B, layer by layer: {', '.join(f'{found:.2f}' for found in ours)} (paper: "
-            f"{', '.join(f'{found:.2f}' for found in theirs)}); MLPs {mlps:.2f} on average; parts of the claim",
+            f"{', '.join(f'{found:.2f}' for found in theirs)}); MLPs {mlps:.2f} on average",
+            cases="parts of the claim",
         )
     ]
 

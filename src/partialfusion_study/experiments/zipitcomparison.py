@@ -57,8 +57,11 @@ def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
             "ZipIt, seen as a clustering, is comparable to hierarchical clustering (within one point).",
             [abs(gap) < 1 for gap in gaps.values()],
             f"ZipIt minus clustering in points: {listed}",
+            cases="sizes",
         ),
-        Verdict.of("It is slightly lower.", [gap < 0 for gap in gaps.values()], f"the same figures: {listed}"),
+        Verdict.of(
+            "It is slightly lower.", [gap < 0 for gap in gaps.values()], f"the same figures: {listed}", cases="sizes"
+        ),
     ]
 
 

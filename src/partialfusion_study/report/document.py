@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -25,34 +26,40 @@ STYLES: tuple[Style, ...] = ("line", "dashed", "dotted", "points")
 
 @dataclass(frozen=True)
 class Value:
-    """A number measured once per seed, and the paper's number for the same quantity if there is one.
+    """A number measured once per sample (a pair or a network), and the paper's number for it if there is one.
 
-    `std` is the standard deviation over the seeds; it is not printed for one seed. `paper` is printed with the digits
-    it was given with: 86.9, 90.0 or 97.
+    `std` is the standard deviation over the samples; it is not printed for one. `paper` is what the paper prints, with
+    its digits: "86.9", "0.90" or "97".
     """
 
     mean: float
     std: float | None
     count: int
-    paper: float | None = None
+    paper: str | None = None
     digits: int = 2
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise OptionError(
-                f"a value needs at least one seed, but count is {self.count}; use None for a missing value"
+                f"a value needs at least one sample, but count is {self.count}; use None for a missing value"
             )
         if self.std is not None and self.std < 0:
             raise OptionError(f"the standard deviation of a value is {self.std}, but cannot be negative")
         if self.digits < 0:
             raise OptionError(f"the number of digits of a value is {self.digits}; use 0 or more")
+        try:
+            known = self.paper is None or Decimal(self.paper).is_finite()
+        except InvalidOperation:
+            known = False
+        if not known:
+            raise OptionError(f"the paper's number is {self.paper!r}; give it as it is printed, such as '0.90'")
 
     @classmethod
-    def of(cls, samples: Iterable[float], *, paper: float | None = None, digits: int = 2) -> Value:
-        """Mean and sample standard deviation of one number per seed."""
+    def of(cls, samples: Iterable[float], *, paper: str | None = None, digits: int = 2) -> Value:
+        """Mean and sample standard deviation of one number per sample."""
         numbers = [float(s) for s in samples]
         if not numbers:
-            raise OptionError("a value has no samples; give one number per seed, or use None for a missing value")
+            raise OptionError("a value has no samples; give at least one number, or use None for a missing value")
         return cls(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers), paper, digits)
 
 
@@ -64,7 +71,8 @@ Row = tuple[Item, ...]
 class Table:
     """Rows of text and values. None is printed as a dash, "" as nothing; text may contain Markdown.
 
-    `measured` says how many runs, networks and images the numbers come from.
+    `measured` says how many runs, networks and images the numbers come from, and `over` of what those after ± are the
+    deviation.
     """
 
     name: str
@@ -73,6 +81,7 @@ class Table:
     rows: tuple[Row, ...]
     note: str = ""
     measured: str = ""
+    over: Literal["pairs", "networks"] = "pairs"
 
     def __post_init__(self) -> None:
         _check_name("table", self.name)
@@ -126,7 +135,7 @@ class Line:
         style: Style = "line",
         colour: float | None = None,
     ) -> Line:
-        """Means of one number per seed and point, with a band of one standard deviation where there are several."""
+        """Means of one number per sample and point, with a band of one standard deviation where there are several."""
         values = [Value.of(point) for point in samples]
         several = any(value.std is not None for value in values)
         spread = tuple(value.std or 0.0 for value in values) if several else None

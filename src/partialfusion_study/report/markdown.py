@@ -28,23 +28,20 @@ def mean(value: Value) -> str:
 
 
 def paper(value: Value) -> str:
-    """The paper's number with the digits it was given with."""
-    return NOTHING if value.paper is None else _minus(f"{Decimal(str(value.paper)):,f}")
+    """The paper's number with the digits that it is printed with there."""
+    return NOTHING if value.paper is None else f"{Decimal(value.paper):,f}"
 
 
 def difference(value: Value) -> str:
-    """The measured number minus the paper's, with no more digits than the paper's."""
+    """The measured number minus the paper's, both as they are printed, with the digits of the more precise one."""
     if value.paper is None:
         return NOTHING
-    exponent = Decimal(str(value.paper)).as_tuple().exponent
-    given = -exponent if isinstance(exponent, int) else 0
-    digits = min(value.digits, max(given, 0))
-    shown = f"{value.mean - value.paper:+,.{digits}f}"
-    return shown[1:] if not re.search(r"[1-9]", shown) else _minus(shown)
+    shown = f"{Decimal(f'{value.mean:.{value.digits}f}') - Decimal(value.paper):+,f}"
+    return shown if re.search(r"[1-9]", shown) else shown[1:]
 
 
 def inline(value: Value) -> str:
-    """Both numbers and the difference in one cell: 87.40 ± 0.31 (paper 86.9, +0.5)."""
+    """Both numbers and the difference in one cell: 87.40 ± 0.31 (paper 86.9, +0.50)."""
     shown = mean(value)
     return shown if value.paper is None else f"{shown} (paper {paper(value)}, {difference(value)})"
 
@@ -95,8 +92,8 @@ def legend(content: Table) -> str:
     counts = sorted({v.count for v in values if v.std is not None and v.count > 1})
     sentences = []
     if counts:
-        seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        sentences.append(f"Mean ± standard deviation over {seeds} seeds.")
+        many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        sentences.append(f"Mean ± standard deviation over {many} {content.over}.")
     if _is_stacked(content):
         sentences.append("The lines below our numbers give the paper's and the differences (ours minus the paper's).")
     elif any(map(_has_paper, values)):
@@ -118,15 +115,21 @@ def chapter(content: Chapter) -> str:
             blocks.append(f"![{_alt(part)}]({picture_name(content, part)})")
         blocks += [f"*{small}*" if small else "", part.note.strip()]
     blocks += [f"## {CLAIMS}", verdicts(content.verdicts)]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return _page(blocks)
 
 
 def verdicts(found: Sequence[Verdict]) -> str:
     """The claims of the paper, each with its verdict and the figures."""
     if not found:
         return NO_CLAIM
-    lines = [(_cell(v.claim), f"**{v.outcome}**", _cell(v.figures)) for v in found]
+    lines = [(_cell(v.claim), _outcome(v, "**"), _cell(v.figures)) for v in found]
     return "\n".join(_row(line) for line in (*VERDICT_HEADS, *lines))
+
+
+def _outcome(verdict: Verdict, mark: str = "") -> str:
+    """The outcome, and for which of the paper's cases: "reproduced where measured (α 0.4; not tested: 0.2)"."""
+    shown = f"{mark}{verdict.outcome}{mark}"
+    return f"{shown} where measured ({_cell(verdict.scope)})" if verdict.scope else shown
 
 
 def picture_name(content: Chapter, figure: Figure) -> str:
@@ -145,9 +148,15 @@ def index(entries: Iterable[Entry], *, title: str = "Results", text: str = "") -
     blocks = [f"# {_one_line(title)}", text.strip(), "\n".join(_row(line) for line in lines)]
     judged = [(entry, verdict) for entry in entries for verdict in entry.verdicts]
     if judged:
-        rows = [(_cell(v.claim), v.outcome, f"[{_cell(e.title)}]({e.name}.md#{ANCHOR})") for e, v in judged]
+        rows = [(_cell(v.claim), _outcome(v), f"[{_cell(e.title)}]({e.name}.md#{ANCHOR})") for e, v in judged]
         blocks += [f"## {CLAIMS}", "\n".join(_row(row) for row in (*VERDICT_HEADS, *rows))]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return _page(blocks)
+
+
+def _page(blocks: Iterable[str]) -> str:
+    """Blocks as a page, with a true minus sign before negative numbers and a space before every percent sign."""
+    text = "\n\n".join(block for block in blocks if block) + "\n"
+    return re.sub(r"(?<=\d)%", " %", re.sub(r"(?<![\w.)\]-])-(?=\d)|(?<=\de)-(?=\d)", "−", text))
 
 
 def _references(references: Sequence[str]) -> str:
@@ -180,8 +189,4 @@ def _one_line(text: str) -> str:
 
 def _number(number: float, digits: int) -> str:
     shown = f"{number:,.{digits}f}"
-    return _minus(shown) if re.search(r"[1-9a-z]", shown) else shown.lstrip("-")
-
-
-def _minus(shown: str) -> str:
-    return shown.replace("-", "−")
+    return shown if re.search(r"[1-9a-z]", shown) else shown.lstrip("-")

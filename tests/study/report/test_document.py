@@ -48,10 +48,10 @@ def test_refused(make: Callable[[], object], said: str) -> None:
 
 def test_values_of_samples() -> None:
     samples = [87.1, 87.4, 87.9, 86.8]
-    value = Value.of(samples, paper=86.9)
+    value = Value.of(samples, paper="86.9")
     assert value.mean == pytest.approx(sum(samples) / 4)
     assert value.std == pytest.approx(math.sqrt(statistics.variance(samples)))
-    assert (value.count, value.paper) == (4, 86.9)
+    assert (value.count, value.paper) == (4, "86.9")
     assert Value.of([3.0]) == Value(3.0, None, 1)
 
 

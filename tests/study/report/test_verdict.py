@@ -26,7 +26,9 @@ def test_cases(held: list[bool], often: bool, outcome: str) -> None:
 
 
 def test_figures_say_in_how_many_cases() -> None:
-    assert Verdict.of("It holds.", [True, False, False], "1, 2, 3").figures == "1, 2, 3 (1 of 3)"
+    assert Verdict.of("It holds.", [True, False, False], "1, 2, 3", cases="sizes").figures == (
+        "1, 2, 3; holds in 1 of 3 sizes"
+    )
     assert Verdict.of("It holds.", [True], "1").figures == "1"
 
 
@@ -46,6 +48,16 @@ def test_sizes(ours: float, paper: float, outcome: str) -> None:
     assert Verdict.of_size("It gains.", ours, paper, "figures").outcome == outcome
 
 
+def test_a_verdict_names_the_papers_cases_that_were_not_measured() -> None:
+    every = Verdict.of("It holds.", [True, True], "1, 2")
+    assert every.among("α", (0.4, 0.8), (0.8, 0.4)) == every
+    part = every.among("α", (0.2, 0.4, 0.8, 1.0), (0.0, 0.4, 0.8))
+    assert (part.outcome, part.scope) == ("reproduced", "α 0.4, 0.8; not tested: 0.2, 1")
+    assert part.among("width", (100, 200), [100]).scope == f"{part.scope}; width 100; not tested: 200"
+    nothing = Verdict.untested("It holds.", "no time")
+    assert nothing.among("α", (0.2,), ()) == nothing
+
+
 def test_an_unknown_verdict_is_refused() -> None:
     with pytest.raises(OptionError, match="maybe"):
         Verdict("It holds.", "maybe", "")  # type: ignore[arg-type]
@@ -54,6 +66,8 @@ def test_an_unknown_verdict_is_refused() -> None:
 def test_tally() -> None:
     found = [Verdict.of("a", [True], ""), Verdict.untested("b", "no time"), Verdict.of("c", [True], "")]
     assert tally(found) == "2 reproduced, 1 not tested"
+    part = found[0].among("α", (0, 1), (0,))
+    assert tally([*found, part]) == "3 reproduced (1 in part of the cases), 1 not tested"
     assert tally([]) == ""
 
 
