@@ -199,7 +199,7 @@ def test_a_folder_in_the_place_of_a_store(folder: Path) -> None:
         (folder / f"results/cells/{name}.jsonl").mkdir(parents=True)
     for words in (("study", "list"), ("study", "report")):
         result = run(*words, "--quick", "--results", "results")
-        fails(result, "cannot be read: Is a directory")
+        fails(result, ".jsonl is a folder")
 
 
 # Numbers
