@@ -208,6 +208,15 @@ def test_sheets_need_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not calls.exists(), "nothing is fetched that cannot be read"
 
 
+@pytest.mark.parametrize("length", [0, 5, 10, 12])
+def test_a_sheet_with_a_short_header(tmp_path: Path, length: int) -> None:
+    sheet = png_files()["test_batch.png"]
+    path = tmp_path / "test_batch.png"
+    path.write_bytes(sheet[:8] + chunk(b"IHDR", sheet[16 : 16 + length]) + sheet[33:])
+    with pytest.raises(DataError, match=r"test_batch.png is truncated or not a PNG image"):
+        formats._sheet(path)
+
+
 # Files that want to fill the memory, or never end
 
 

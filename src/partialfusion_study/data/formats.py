@@ -127,7 +127,9 @@ def _sheet(path: Path) -> Tensor:
         with image.open(regular(path), formats=["PNG"]) as sheet:
             _check_size(sheet.size, path)
             pixels = np.array(sheet if sheet.mode == "RGB" else sheet.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:  # all that Pillow raises
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's parsers raise what they meet: IndexError, SyntaxError, struct.error
         raise DataError(f"{path} is truncated or not a PNG image ({error}); copy it again") from error
     return torch.from_numpy(pixels).reshape(-1, CIFAR_SIDE, CIFAR_SIDE, 3).permute(0, 3, 1, 2).contiguous()
 
