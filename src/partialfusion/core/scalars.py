@@ -5,6 +5,8 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import TypeGuard
 
+import numpy as np
+
 from ..errors import OptionError
 
 LARGEST = 2**63 - 1  # what the generators of torch and NumPy both take
@@ -16,6 +18,13 @@ def check_seed(seed: object, option: str = "seed") -> int:
     if not 0 <= whole <= LARGEST:
         raise OptionError(f"{option}={seed!r} must be a whole number from 0 to {LARGEST}")
     return whole
+
+
+def check_flag(given: object, option: str) -> bool:
+    """An option that is yes or no as a bool; NumPy's bools are taken too, and no text, of which "no" would be yes."""
+    if not isinstance(given, bool | np.bool_):
+        raise OptionError(f"{option}={given!r} must be True or False")
+    return bool(given)
 
 
 def is_whole(value: object) -> TypeGuard[Integral]:
