@@ -5,8 +5,6 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import TypeGuard
 
-import numpy as np
-
 from ..errors import OptionError
 
 LARGEST = 2**63 - 1  # what the generators of torch and NumPy both take
@@ -22,6 +20,8 @@ def check_seed(seed: object, option: str = "seed") -> int:
 
 def check_flag(given: object, option: str) -> bool:
     """An option that is yes or no as a bool; NumPy's bools are taken too, and no text, of which "no" would be yes."""
+    import numpy as np  # the help of the command line, which needs the rest of this file, does without
+
     if not isinstance(given, bool | np.bool_):
         raise OptionError(f"{option}={given!r} must be True or False")
     return bool(given)
