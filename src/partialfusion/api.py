@@ -31,7 +31,7 @@ from .core.literals import (
     Zeros,
 )
 from .core.progress import ProgressCallback, reporting
-from .core.scalars import check_seed
+from .core.scalars import check_flag, check_seed
 from .errors import DataError, OptionError
 from .fusing.budget import Budget
 from .fusing.methods import PruningMethod
@@ -69,8 +69,9 @@ def trace(
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
             elsewhere writes to the log (logging, level INFO).
     """
+    check, seed = check_flag(check, "check"), check_seed(seed)
     with reporting(progress) as report:
-        return traced(model, Inputs.of(example_inputs, output), check=check, seed=check_seed(seed), progress=report)
+        return traced(model, Inputs.of(example_inputs, output), check=check, seed=seed, progress=report)
 
 
 @alone
@@ -181,6 +182,7 @@ def fuse(
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
             elsewhere writes to the log (logging, level INFO).
     """
+    check, allow_shortfall = check_flag(check, "check"), check_flag(allow_shortfall, "allow_shortfall")
     check_models(models)
     if budget is not None and alpha is not None:
         raise OptionError("alpha and budget exclude each other: a budget finds an alpha for every space")
@@ -292,6 +294,7 @@ def prune(
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
             elsewhere writes to the log (logging, level INFO).
     """
+    check, allow_shortfall = check_flag(check, "check"), check_flag(allow_shortfall, "allow_shortfall")
     check_tensors(model, "the model")
     if budget is not None and keep is not None:
         raise OptionError("keep and budget exclude each other: a budget finds what to keep of every space")

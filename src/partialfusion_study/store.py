@@ -13,11 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from partialfusion.io.files import replacing
+from partialfusion.errors import CheckpointError
+from partialfusion.io.files import existing, replacing
 
 from .cell import Cell, Record, describe, key, kind, plain, text
 from .errors import StudyError
-from .locks import held
+from .locks import held, opened
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +91,6 @@ class Store:
                 raise StudyError(
                     f"another run is writing to {self.folder}: wait for it or choose another folder"
                 ) from None
-            except OSError as error:
-                raise StudyError(
-                    f"the folder {self.folder} is not writable: {error.strerror}; choose another one"
-                ) from error
             yield
 
     def _lines(self, name: str) -> _Lines:
@@ -131,9 +128,9 @@ class _Lines:
         self.whole: list[bytes] = []
         self.damaged: list[bytes] = []
         try:
-            data = path.read_bytes() if os.path.exists(path) else b""
-        except OSError as error:
-            raise StudyError(f"{path} cannot be read: {error.strerror}; choose another folder") from error
+            data = existing(path, empty=True).read_bytes() if os.path.exists(path) else b""
+        except CheckpointError as error:
+            raise StudyError(str(error)) from error
         for number, line in enumerate(data.splitlines(keepends=True), start=1):
             try:
                 record = self._record(line)
@@ -166,14 +163,15 @@ class _Lines:
         """Write a record after the lines that count; damaged ones are moved away first."""
         if record.key in self.records:
             return
-        if self.damaged:
-            self._put_aside()
         line = signed(record)
         try:
+            if self.damaged:
+                self._put_aside()
             _append(self.path, line)
         except OSError as error:
             raise StudyError(
-                f"{self.path} cannot be written: {error.strerror}; free some space. The results before are kept"
+                f"{error.filename or self.path} cannot be written: {error.strerror}; free some space. The results "
+                "before are kept"
             ) from error
         self.whole.append(line)
         self.records[record.key] = record
@@ -188,7 +186,7 @@ class _Lines:
 
 def _append(path: Path, data: bytes) -> None:
     """Append to a file in one write that reaches the disk; what does not fit on it is taken back."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    file = opened(path, os.O_APPEND)
     try:
         size = os.fstat(file).st_size
         if os.write(file, data) < len(data):

@@ -199,7 +199,7 @@ def test_a_folder_in_the_place_of_a_store(folder: Path) -> None:
         (folder / f"results/cells/{name}.jsonl").mkdir(parents=True)
     for words in (("study", "list"), ("study", "report")):
         result = run(*words, "--quick", "--results", "results")
-        fails(result, "cannot be read: Is a directory")
+        fails(result, ".jsonl is a folder")
 
 
 # Numbers
@@ -229,6 +229,14 @@ def test_seeds(folder: Path, seed: str) -> None:
     assert "--seed" in result.stderr
     Path("r.yaml").write_text(RECIPE.format(small=SMALL, out="out.pt") + f"seed: {seed}\n")
     fails(run("run", "r.yaml"), "r.yaml:6: seed: expected")
+
+
+def test_numbers_beyond_all_bounds(folder: Path) -> None:
+    result = run(*FUSE, "out.pt", "--budget", "1e308", "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
+    np.save("x.npy", np.zeros((4, 6), np.float32))
+    result = run(*FUSE, "out.pt", "--data", "x.npy", "--batch", f"1{'0' * 30}")
+    fails(result, "batch size 1000000000000000000000000000000: a batch needs at least one sample, and at most")
 
 
 def test_a_seed_keeps_all_its_digits(folder: Path) -> None:

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from partialfusion.errors import CheckpointError, DataError, OptionError
-from partialfusion.io.datafiles import load_batches
+from partialfusion.io.datafiles import load_batches, load_labelled
 
 
 def refused(match: str, call: Callable[..., object], *args: object, error: type[Exception], **options: object) -> str:
@@ -58,8 +58,23 @@ def test_bad_data(tmp_path: Path) -> None:
     refused("2 tensors", load, path, error=DataError)
     refused("or give --input SHAPE for each input", load_batches, path, 8, like=None, error=DataError)
     torch.save(torch.ones(2, 6), path)
-    refused("at least one sample", load, path, 0, error=OptionError)
+    for size in (0, -1, 2**63, 10**30):
+        refused("at least one sample, and at most", load, path, size, error=OptionError)
     refused("no such file", load, tmp_path / "none.npy", error=CheckpointError)
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", "<f4", ">i4", "<i8"])
+def test_bytes_in_either_order(tmp_path: Path, kind: str) -> None:
+    """Machines of the other order wrote some files, and astronomers still do."""
+    numbers = np.arange(12).reshape(4, 3).astype(kind)
+    np.save(tmp_path / "x.npy", numbers)
+    np.savez(tmp_path / "x.npz", x=numbers, labels=np.arange(4).astype(">i8"))
+    like = torch.ones(1, 3, dtype=torch.float32 if "f" in kind else torch.int64)
+    (batch,) = load_batches(tmp_path / "x.npy", 4, like=like)
+    assert torch.equal(batch, torch.arange(12).reshape(4, 3).to(like.dtype))
+    ((x, labels),) = load_labelled(tmp_path / "x.npz", 4, like=like)
+    assert torch.equal(x, batch)
+    assert labels.tolist() == [0, 1, 2, 3]
 
 
 def test_several_inputs(tmp_path: Path) -> None:

@@ -388,6 +388,83 @@ def test_numbers_of_numpy(tmp_path: Path) -> None:
     assert small.count.dense <= 100
 
 
+@pytest.mark.parametrize(
+    "budget", [1e308, 1e300, 10**300, 10**30, pf.Budget(params=1e300, flops=1e300), pf.Budget(channels=1e308)], ids=str
+)
+def test_budgets_beyond_any_result(budget: Any) -> None:
+    models = [net().eval(), net().eval()]
+    ensemble = pf.fuse(models, X, alpha=1.0, round_to=1)
+    assert pf.fuse(models, X, budget=budget, round_to=1).count.dense == ensemble.count.dense
+    assert pf.prune(models[0], X, budget=budget).count.ratio == 1.0
+
+
+def test_positions_of_outputs_of_numpy() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = net()
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = self.layers(x)
+            return y, x
+
+    models = [Two().eval(), Two().eval()]
+    found = pf.fuse(models, X, output=np.int64(0))
+    assert found.inputs.output == 0
+    assert type(found.inputs.output) is int
+    for output in (True, np.True_, 0.0, np.float32(0), [0]):
+        with pytest.raises(OptionError, match="output=.* must be the name of an entry"):
+            pf.fuse(models, X, output=output)
+
+
+@pytest.mark.parametrize("given", ["no", "False", 0, 1, None, 0.5, [], torch.tensor(True)])
+def test_flags_that_are_none(given: Any, path: Path, tmp_path: Path) -> None:
+    models = [net().eval(), net().eval()]
+    score: dict[str, Any] = {"evaluate": lambda model: 0.0}
+    calls: dict[str, list[Callable[..., Any]]] = {
+        "check": [
+            lambda **flag: pf.trace(models[0], X, **flag),
+            lambda **flag: pf.fuse(models, X, **flag),
+            lambda **flag: pf.prune(models[0], X, **flag),
+            lambda **flag: pf.frontier(models, X, **score, **flag),
+            lambda **flag: pf.restore(path, models, X, **flag),
+            lambda **flag: pf.export_onnx(models[0], X, tmp_path / "a.onnx", **flag),
+            lambda **flag: pf.fuse_files(["a", "b"], "out", X, **flag),
+        ],
+        "allow_shortfall": [
+            lambda **flag: pf.fuse(models, X, **flag),
+            lambda **flag: pf.prune(models[0], X, **flag),
+            lambda **flag: pf.frontier(models, X, **score, **flag),
+            lambda **flag: pf.fuse_files(["a", "b"], "out", X, **flag),
+        ],
+    }
+    for option, functions in calls.items():
+        for call in functions:
+            with pytest.raises(OptionError, match=f"{option}=.* must be True or False"):
+                call(**{option: given})
+
+
+def test_flags_of_numpy() -> None:
+    models = [net().eval(), net().eval()]
+    found = pf.fuse(models, X, check=np.True_, allow_shortfall=np.False_, refit=np.False_)
+    assert found.recipe.refit == 0.0
+    for refit in ("no", "True", None, float("nan"), np.array([1.0, 2.0])):
+        with pytest.raises(OptionError, match="refit=.* must be True, False, or the strength"):
+            pf.fuse(models, X, refit=refit)
+
+
+@pytest.mark.parametrize(
+    "make", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, lambda x: torch.nested.nested_tensor([x])]
+)
+@pytest.mark.filterwarnings("ignore:.*(Sparse CSR|nested tensors)")
+def test_inputs_that_are_not_dense(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    models = [net().eval(), net().eval()]
+    with pytest.raises(OptionError, match="example_inputs: input 0 is no dense tensor; pass inputs like"):
+        pf.fuse(models, make(X))
+    with pytest.raises(DataError, match="input 0 is no dense tensor"):
+        pf.fuse(models, X, data=[make(X)])
+
+
 def test_a_single_number_of_any_stride() -> None:
     model = nn.Linear(1, 1)
     usual = state_digest(model)

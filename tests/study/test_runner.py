@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -367,6 +368,36 @@ def test_one_run_at_a_time_writes(trace: Path, results: Path) -> None:
     run([Square(4, str(trace))], Store(results), Inline())
     store.put(compute(Square(5, str(trace))))
     assert stored(results) == [3, 4, 5]
+
+
+def test_a_link_in_the_place_of_the_lock(trace: Path, results: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    results.mkdir()
+    (results / ".lock").symlink_to(precious)
+    with pytest.raises(StudyError, match=r"\.lock is a link"):
+        Store(results).put(compute(Square(3, str(trace))))
+    assert precious.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", [".lock", "Square.jsonl", "Square.damaged"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_files_of_a_store_that_are_none(trace: Path, results: Path, name: str, make: Callable[[Path], None]) -> None:
+    results.mkdir()
+    if name == "Square.damaged":
+        (results / "Square.jsonl").write_bytes(b"damaged\n")
+    make(results / name)
+    with pytest.raises(StudyError, match=re.escape(name)):
+        Store(results).put(compute(Square(3, str(trace))))
+    if name == "Square.damaged":
+        assert (results / "Square.jsonl").read_bytes() == b"damaged\n"
+
+
+def test_a_lock_that_others_wrote_to_stays_as_it_is(trace: Path, results: Path) -> None:
+    results.mkdir()
+    (results / ".lock").write_text("mine")
+    Store(results).put(compute(Square(3, str(trace))))
+    assert (results / ".lock").read_text() == "mine"
 
 
 def test_a_full_disk_leaves_no_torn_line(trace: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

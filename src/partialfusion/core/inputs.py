@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..errors import DataError, OptionError, TraceError
 from .modules import as_exported, at_rest, named_tensors, without_cache
+from .scalars import is_whole
 
 Output = str | int  # the entry of an output that is the result: its name or its position
 LABELS = ("labels", "label")  # where a mapping has its labels
@@ -36,8 +38,7 @@ class Inputs:
     @classmethod
     def of(cls, example_inputs: Any, output: Output | None = None) -> Inputs:
         """The inputs that a user means: a tensor, a tuple or list of positional inputs, a mapping of keyword inputs."""
-        if isinstance(output, bool) or not isinstance(output, (str, int, type(None))):
-            raise OptionError(f"output={output!r} must be the name of an entry of the model's output, or its position")
+        output = _checked(output)
         if isinstance(example_inputs, Inputs):
             return example_inputs if output is None else dataclasses.replace(example_inputs, output=output)
         if isinstance(example_inputs, Mapping):
@@ -51,10 +52,12 @@ class Inputs:
 
     @property
     def defect(self) -> str:
-        """Why the inputs do not show what a model computes: they are empty, or hold NaN or plus infinity. Empty if they
-        do. Minus infinity is what masks are made of."""
+        """Why the inputs do not show what a model computes: they are sparse or nested, are empty, or hold NaN or plus
+        infinity. Empty if they do. Minus infinity is what masks are made of."""
         for name, value in [*((f"input {k}", v) for k, v in enumerate(self.args)), *self.kwargs.items()]:
             for tensor in _tensors(value):
+                if tensor.layout != torch.strided or tensor.is_nested:
+                    return f"{name} is no dense tensor"
                 where = f"{name} of shape {tuple(tensor.shape)}"
                 if tensor.numel() == 0:
                     return f"{where} holds no samples"
@@ -201,6 +204,15 @@ def run(model: nn.Module, inputs: Inputs, seed: int = 0) -> list[Tensor]:
     """The model's results in evaluation mode, without gradients; should it draw at random, then from this seed."""
     with at_rest(model, seed=seed):
         return inputs.results(inputs.call(model))
+
+
+def _checked(output: object) -> Output | None:
+    """The option `output`; NumPy's integers are positions too."""
+    if output is None or isinstance(output, str):
+        return output
+    if not is_whole(output):
+        raise OptionError(f"output={output!r} must be the name of an entry of the model's output, or its position")
+    return int(output)
 
 
 def _named(inputs: Mapping[Any, Any]) -> dict[str, Any]:

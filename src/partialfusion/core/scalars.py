@@ -18,6 +18,15 @@ def check_seed(seed: object, option: str = "seed") -> int:
     return whole
 
 
+def check_flag(given: object, option: str) -> bool:
+    """An option that is yes or no as a bool; NumPy's bools are taken too, and no text, of which "no" would be yes."""
+    import numpy as np  # the help of the command line, which needs the rest of this file, does without
+
+    if not isinstance(given, bool | np.bool_):
+        raise OptionError(f"{option}={given!r} must be True or False")
+    return bool(given)
+
+
 def is_whole(value: object) -> TypeGuard[Integral]:
     """Whether a value is a whole number, of Python or of NumPy; True and False are none."""
     return isinstance(value, Integral) and not isinstance(value, bool)

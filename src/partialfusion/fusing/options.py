@@ -149,9 +149,10 @@ def resolve(
         norm = _with_data("norm", norm, ("recalibrate",), "analytic", has_data)
     if pruning is not None and pruning.needs_data and not has_data:
         raise DataError(f"{pruning} needs data: pass data=… (batches of inputs)")
-    if refit == "auto":
+    if isinstance(refit, str) and refit == "auto":
         refit = anew
-    if refit is not False and not has_data:
+    ridge = ridge_of(refit)
+    if ridge and not has_data:
         raise DataError("refit needs data: pass data=… (batches of inputs; labels are not used)")
     if alpha is None and keep is None:
         alpha = 0.0 if name in COUPLING and name != "partial-ot" else DEFAULT_ALPHA
@@ -163,7 +164,7 @@ def resolve(
             "zeros='free' and a budget of effective parameters exclude each other: refitting would fill the zero "
             "blocks that the budget does not count; use Budget(dense=…), or zeros='kept'"
         )
-    ridge, alpha, keep = ridge_of(refit), _plain(alpha), _plain(keep)
+    alpha, keep = _plain(alpha), _plain(keep)
     return Recipe(
         name,
         features,

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.scalars import LARGEST
 from ..core.text import shorten
 from ..errors import CheckpointError, DataError, OptionError
 from .bounds import OversizeError, check_archive, check_tensors
@@ -103,8 +104,8 @@ def _indices(labels: Tensor, path: StrPath) -> Tensor:
 
 
 def _split(tensors: Sequence[Tensor], batch_size: int, path: StrPath) -> list[tuple[Tensor, ...]]:
-    if batch_size < 1:
-        raise OptionError(f"batch size {batch_size}: a batch needs at least one sample")
+    if not 1 <= batch_size <= LARGEST:
+        raise OptionError(f"batch size {batch_size}: a batch needs at least one sample, and at most {LARGEST}")
     lengths = {len(x) if x.ndim else 0 for x in tensors}
     if len(lengths) > 1:
         raise DataError(f"{path} holds tensors of {sorted(lengths)} samples: all must have the same number")
@@ -160,11 +161,16 @@ def _arrays(path: Path) -> dict[str, Tensor]:
         check_archive(path)
         content = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(content, np.ndarray):
-            return {"array": torch.from_numpy(np.array(content))}
+            return {"array": _native(np.array(content))}
         with content:
-            return {name: torch.from_numpy(content[name]) for name in content.files}
+            return {name: _native(content[name]) for name in content.files}
     except OversizeError:
         raise
     except Exception as error:  # NumPy, zipfile, zlib and the tokenizer of Python each have errors of their own
         function = "numpy.savez" if path.suffix == ".npz" else "numpy.save"
         raise DataError(f"{path} is not a {path.suffix} file of numbers; save the array with {function}") from error
+
+
+def _native(array: np.ndarray) -> Tensor:
+    """The tensor of an array in memory; other machines may have written its bytes in the other order."""
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))

@@ -37,8 +37,13 @@ DTYPES = {
 }
 
 
-def existing(path: StrPath) -> Path:
-    """The path of a regular file that can be read and is not empty; pipes and devices are refused without waiting."""
+def existing(path: StrPath, *, empty: bool = False) -> Path:
+    """The path of a regular file that can be read; pipes and devices are refused without waiting.
+
+    Args:
+        path: the file.
+        empty: whether it may be empty.
+    """
     path = _path(path)
     try:
         found = os.stat(path)
@@ -50,7 +55,7 @@ def existing(path: StrPath) -> Path:
         raise CheckpointError(f"{path}: there is no such file; check the name and the folder") from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {_reason(error)}; check the name and the permissions") from error
-    if not found.st_size:
+    if not found.st_size and not empty:
         raise CheckpointError(f"{path} is empty; save or copy it again")
     return path
 

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from ..core.alone import alone
 from ..core.inputs import Inputs
 from ..core.modules import at_rest, first_line, without_cache
+from ..core.scalars import check_flag
 from ..errors import CheckpointError, OptionError, TraceError, VerificationError
 from ..fusing.result import Fusion
 from ..surgery.verify import TOLERANCE, deviation
@@ -53,6 +54,7 @@ def export_onnx(
     Returns:
         The path.
     """
+    check, dynamic_batch = check_flag(check, "check"), check_flag(dynamic_batch, "dynamic_batch")
     if isinstance(model, Fusion):
         model = model.model
     if not isinstance(model, nn.Module):

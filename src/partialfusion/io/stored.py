@@ -13,7 +13,7 @@ from ..blueprint import Blueprint, Space, trace_labels
 from ..core.alone import alone
 from ..core.inputs import Inputs, Output
 from ..core.plain import holding
-from ..core.scalars import check_seed
+from ..core.scalars import check_flag, check_seed
 from ..core.text import shorten
 from ..errors import CheckpointError, MismatchError, OptionError
 from ..fusing.conform import conformed
@@ -76,6 +76,7 @@ def restore(
         output: which entry of the model's output is the result, as it was for `fuse`.
         check: verify the blueprint, as `fuse` does.
     """
+    check = check_flag(check, "check")
     if isinstance(models, nn.Module) or not isinstance(models, Sequence):
         raise OptionError("models must be a list of the models that were fused, in the same order")
     inputs, stored = Inputs.of(example_inputs, output), inspect(path)

@@ -20,6 +20,7 @@ from ..core.inputs import Inputs, Output
 from ..core.literals import Align, Alpha, Convention, RoundTo
 from ..core.modules import canonical_names
 from ..core.progress import ProgressCallback, reporting
+from ..core.scalars import check_flag
 from ..core.version import __version__
 from ..errors import OptionError
 from ..fusing.options import COUPLING, Recipe, resolve
@@ -132,6 +133,7 @@ def fuse_files(
         seed: random seed of the check.
         progress: True or False, or a function of a label and the fraction done, as for `fuse`.
     """
+    check, allow_shortfall = check_flag(check, "check"), check_flag(allow_shortfall, "allow_shortfall")
     if isinstance(directories, (str, bytes)) or not isinstance(directories, Sequence) or len(directories) < 2:
         raise OptionError("directories must be a list of two or more directories: pf.fuse_files(['a', 'b'], 'out')")
     if method not in COUPLING:

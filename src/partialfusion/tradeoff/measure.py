@@ -18,6 +18,7 @@ from ..core.inputs import Output
 from ..core.literals import Align, Basis, Convention, Features, Masses, NormRule, Refit, RoundTo, Site, Size, Zeros
 from ..core.modules import first_line
 from ..core.progress import ProgressCallback, reporting
+from ..core.scalars import check_flag
 from ..core.text import mix_text
 from ..errors import FusionError, OptionError
 from ..features import Need
@@ -126,6 +127,8 @@ def frontier(
         progress: True or False, or a function of a label and the fraction done; None shows a bar on terminals, and
             elsewhere writes to the log (logging, level INFO).
     """
+    check, allow_shortfall = check_flag(check, "check"), check_flag(allow_shortfall, "allow_shortfall")
+    latency, details = check_flag(latency, "latency"), check_flag(details, "details")
     check_models(models)
     inputs, batches = inputs_and_batches(example_inputs, data, models[-1], output)
     if size not in get_args(Size):

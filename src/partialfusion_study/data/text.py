@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from partialfusion.io.digest import digest
 from partialfusion.io.files import SUFFIX, reading, replacing, write_tensors
 
 from . import cache, novels, stdlib
+from .files import content
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def load_text(domain: Domain, folder: Path | None = None) -> Text:
     """
     chosen = folder or os.environ.get("PARTIALFUSION_DATA") or None
     given = Path(chosen).expanduser().absolute() / domain if chosen else None
-    if folder is None and given is not None and not given.is_dir():
+    if folder is None and given is not None and not os.path.isdir(given):
         given = None
     with _LOCK:
         return _load(domain, given, cache.home())
@@ -78,7 +79,7 @@ def checksum(text: Text) -> str:
 @lru_cache(maxsize=8)
 def _load(domain: Domain, given: Path | None, home: Path) -> Text:
     if given is not None:
-        return split(_files(given, ENDINGS[domain]), str(given))
+        return split(files(given, ENDINGS[domain]), str(given))
     path = home / f"text-{domain}{SUFFIX}"
     if path.is_file():
         try:
@@ -98,7 +99,7 @@ def _load(domain: Domain, given: Path | None, home: Path) -> Text:
 
 def split(files: Mapping[str, bytes], what: str) -> Text:
     """Held-out files and the others, by a hash of their names; the order is that of the hashes."""
-    names = sorted(files, key=lambda name: (crc32(name.encode()), name))
+    names = sorted(files, key=lambda name: (crc32(os.fsencode(name)), name))
     total, held = sum(map(len, files.values())), 0
     test: list[str] = []
     for name in names:
@@ -106,19 +107,20 @@ def split(files: Mapping[str, bytes], what: str) -> Text:
             break
         test.append(name)
         held += len(files[name])
-    if len(test) == len(names):
-        raise DataError(f"{what}: {len(names)} files, of which none is left for training; at least two are needed")
-    return Text(_joined(files[n] for n in names[len(test) :]), _joined(files[n] for n in test))
+    parts = [b"\n".join(files[n] for n in some) for some in (names[len(test) :], test)]
+    if not all(parts):
+        raise DataError(
+            f"{what}: {len(names)} files, of which none is left for training; at least two with text are needed"
+        )
+    train, held_out = (torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in parts)
+    return Text(train, held_out)
 
 
-def _joined(contents: Iterable[bytes]) -> Tensor:
-    return torch.frombuffer(bytearray(b"\n".join(contents)), dtype=torch.uint8)
-
-
-def _files(folder: Path, ending: str) -> dict[str, bytes]:
-    if not folder.is_dir():
+def files(folder: Path, ending: str) -> dict[str, bytes]:
+    """The path inside a folder and the content of every file there whose name ends so."""
+    if not os.path.isdir(folder):
         raise DataError(f"{folder} is not a folder, so no text can be read from it; check the name")
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob(f"*{ending}"))}
+    return {path.relative_to(folder).as_posix(): content(path) for path in sorted(folder.rglob(f"*{ending}"))}
 
 
 def _tensors(text: Text) -> dict[str, Tensor]:

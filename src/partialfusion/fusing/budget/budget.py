@@ -13,6 +13,7 @@ from ...errors import OptionError
 from .sizes import NAMES, Sizes
 
 RELATIVE = 64  # whole numbers up to here are multiples of one model, larger ones counts
+FAR = 1e9  # times one model, which no result reaches: larger bounds bound no more, and their powers are no floats
 
 
 @dataclass(frozen=True)
@@ -73,4 +74,6 @@ class Budget:
 def _limit(value: float | int | None, single: float) -> float:
     if value is None:
         return math.inf
-    return float(value) if value > RELATIVE and isinstance(value, int | np.integer) else float(value) * single
+    if value > RELATIVE and isinstance(value, int | np.integer):
+        return min(float(value), FAR * max(single, 1.0))
+    return min(float(value), FAR) * single
