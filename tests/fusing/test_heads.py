@@ -59,6 +59,18 @@ class Attention(nn.Module):
         return x * angle.cos() + torch.cat([-second, first], -1) * angle.sin()
 
 
+class Biased(Attention):
+    """A number for every head, as tables of relative positions have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(HEADS, 6, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        return self.o(F.scaled_dot_product_attention(q, k, v, attn_mask=self.table).transpose(1, 2).flatten(2))
+
+
 class Transformer(nn.Module):
     """A language model of two blocks."""
 
@@ -176,6 +188,18 @@ def test_nothing_pruned_is_the_model() -> None:
     result = pf.prune(model, ids, keep=1.0)
     with torch.no_grad():
         assert torch.equal(result.model(ids), model(ids))
+
+
+@pytest.mark.parametrize("alpha", [0.9, 0.999])
+def test_all_spaces_of_a_bundle_have_the_same_heads(alpha: float) -> None:
+    """Almost everything apart: heads are rounded to all of them, and so is what has a number for each."""
+    a, b, ids = network(0), network(1), words()
+    for model in (a, b):
+        model.attention = nn.ModuleList(Biased() for _ in range(2)).eval()
+    result = pf.fuse([a, b], ids, alpha=alpha)
+    assert result.count.ratio > 1.9
+    assert result.model.attention[0].table.shape[0] == 2 * HEADS
+    assert not result.blueprint.averaged
 
 
 def test_a_pattern_holds_for_all_of_a_group() -> None:

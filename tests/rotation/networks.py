@@ -91,6 +91,26 @@ class Bottleneck(nn.Module):
         return self.leave(F.relu(self.second(self.first(F.relu(self.enter(x))))))
 
 
+class Constant(nn.Module):
+    """A linear bottleneck that varies in few directions, with a large bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.enter, self.first, self.second, self.leave = (
+            nn.Linear(6, 4),
+            nn.Linear(4, 16),
+            nn.Linear(16, 12),
+            nn.Linear(12, 3),
+        )
+        with torch.no_grad():
+            self.first.bias.add_(2 * torch.randn(16))
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.leave(F.relu(self.second(self.first(F.relu(self.enter(x))))))
+
+
 def samples(count: int = 64, seed: int = 0) -> Tensor:
     return torch.randn(count, 4, 7, generator=torch.Generator().manual_seed(seed))
 

@@ -20,7 +20,7 @@ from partialfusion.core.inputs import Inputs
 from partialfusion.io.storage import resave
 from partialfusion.rotation import Rotatable, rotatable
 
-from .networks import CLASSES, KINDS, WIDTH, Bottleneck, Transformer, rotated_by_hand, samples
+from .networks import CLASSES, KINDS, WIDTH, Bottleneck, Constant, Transformer, rotated_by_hand, samples
 
 
 @cache
@@ -166,6 +166,22 @@ def test_linear_layers_in_a_row() -> None:
         twin.first.bias.copy_(turn @ model.first.bias)
         twin.second.weight.copy_(model.second.weight @ turn.T)
     result = pf.fuse([twin, model], x, alpha=0.0, blueprint=blueprint, similarity="rotation")
+    assert gap(output(result.model, x), output(model, x)) < 1e-4
+
+
+@pytest.mark.parametrize("options", [{"align": "greedy"}, {"align": "greedy", "alpha": 0.25}, {}])
+def test_directions_in_which_nothing_varies_are_told_apart_by_their_mean(options: dict[str, Any]) -> None:
+    """The bottleneck has 16 channels and varies in 4 directions; its bias lies outside of these."""
+    model, x = Constant(), torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
+    twin = copy.deepcopy(model)
+    turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(1)))[0]
+    with torch.no_grad():
+        twin.first.weight.copy_(turn @ model.first.weight)
+        twin.first.bias.copy_(turn @ model.first.bias)
+        twin.second.weight.copy_(model.second.weight @ turn.T)
+    known: dict[str, Any] = {"alpha": 0.0, "data": [x], "method": "partial-ot", "similarity": "rotation"}
+    result = pf.fuse([twin, model], x, **known | options)
+    assert "first" in result.rotated
     assert gap(output(result.model, x), output(model, x)) < 1e-4
 
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..blueprint import Blueprint
 from ..core.arrays import Floats, Ints
@@ -23,6 +23,7 @@ from .align.joint import block_diagonal, descend, nearest, within_head, without_
 from .options import Recipe
 from .sources import Sources
 
+MEANS = 1e-3  # what means count beside covariances
 APART = 1.0  # by how much fusing directions that do not correspond costs more than any that do
 
 
@@ -159,12 +160,18 @@ class _Measured:
 
         def cross(i: int, j: int) -> Floats:
             if (i, j) not in known:
-                parts = [m.covariance(i, j) for m in seen]
-                parts += [share * m.covariance(i, j) for m in background] if share else []
+                parts = [_alike(m, i, j) for m in seen]
+                parts += [share * _alike(m, i, j) for m in background] if share else []
                 known[i, j] = torch.stack(parts).sum(0).cpu().numpy()
             return known[i, j]
 
         return cross
+
+
+def _alike(moments: Moments, i: int, j: int) -> Tensor:
+    """(n × m) covariances, and a little of the means' products: they tell directions apart in which nothing varies."""
+    a, b = moments.mean(i), moments.mean(j)
+    return moments.covariance(i, j) + MEANS * (a @ b.T) / a.shape[1]
 
 
 def _places(activations: Activations, spaces: Sequence[str]) -> dict[str, list[Moments]]:

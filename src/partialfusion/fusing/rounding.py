@@ -40,11 +40,13 @@ class Grid:
         step: the channels in one step, more than one where its width changes by heads or the like.
         multiple: every part has a multiple of so many steps; where it is 1, fractions of channels are rounded as late
             as possible.
+        whole: sizes are fractions of so many, such as the heads of the last model; 0 if they may be any.
     """
 
     widths: tuple[int, ...]
     step: int = 1
     multiple: int = 1
+    whole: int = 0
 
     @property
     def channels(self) -> int:
@@ -62,7 +64,7 @@ class Grid:
             return self.keep(1 + asked) - 1
         if self.multiple > 1:
             return _nearest(asked * self.parts) / self.parts
-        return asked if self.step == 1 else round(asked * self.widths[-1]) / self.widths[-1]
+        return round(asked * self.whole) / self.whole if self.whole else asked
 
     def keep(self, asked: float) -> float:
         """The nearest fraction of the last model's width, of two that are as near the larger; at least one multiple.
@@ -71,7 +73,7 @@ class Grid:
         if self.multiple > 1:
             rounded = self.multiple * max(1, _nearest(asked * last / self.multiple))
             return 1.0 if abs(last - asked * last) <= abs(rounded - asked * last) else rounded / last
-        return asked if self.step == 1 else round(asked * last) / last
+        return round(asked * self.whole) / self.whole if self.whole else asked
 
     def alphas(self, most: int) -> list[float]:
         """Isolated fractions from 0 to 1, about as many as asked for."""
@@ -129,7 +131,9 @@ def grids(
             multiple = _suitable(_liked(leading, blueprint, device), leading.step, steps)
         else:
             multiple = _possible(round_to, leading.step, steps, fuses=fuses)
-        found[space.name] = Grid(tuple(n // space.step for n in widths[space.name]), space.step, multiple)
+        own = tuple(n // space.step for n in widths[space.name])
+        whole = (space.heads or own[-1]) if space.bundle is not None else own[-1] if space.step > 1 else 0
+        found[space.name] = Grid(own, space.step, multiple, whole)
     return found
 
 

@@ -31,7 +31,9 @@ def descend(
 ) -> tuple[dict[str, Floats], list[float]]:
     """Rotate space after space of a model towards the last one, the others standing still, until nothing is gained.
 
-    Every step solves its Procrustes problem exactly, so the similarity of the models never falls.
+    Every step solves its Procrustes problem exactly. A weight on two spaces counts in each of them relative to what the
+    weights of that space can be alike at most, so one step may take a little from what another gained: the descent ends
+    there.
 
     Args:
         models: our model, which is rotated in place, and the last one.
