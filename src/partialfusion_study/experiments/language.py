@@ -38,6 +38,10 @@ METHODS = {
     "partial OT by directions": replace(FUSION, similarity="rotation"),
     "interpolated by directions, refitted": replace(INTERPOLATION, similarity="rotation", refit=True),
 }
+TURNED = {  # by channels → by directions
+    FUSED: "partial OT by directions",
+    "interpolated, refitted": "interpolated by directions, refitted",
+}
 RULES: dict[Rule, str] = {"task arithmetic": "task arithmetic", "ties": "TIES"}
 COLUMNS = (*DOMAINS, "mean")
 
@@ -222,7 +226,21 @@ def _details(made: dict[str, Dial], results: Results) -> str:
         parts += [_summary(dial, results, best), f"{_closed(dial, results, best)}."]
         if dial.pair.base is not None:
             parts.append(_verdict(dial, results, best))
+        parts.append(_turned(dial, results))
     return " ".join(parts)
+
+
+def _turned(dial: Dial, results: Results) -> str:
+    """How often directions are no worse than channels."""
+    behind = [
+        _mean(results(dial.fusion(METHODS[turned], alpha))) - _mean(results(dial.fusion(METHODS[label], alpha)))
+        for label, turned in TURNED.items()
+        for alpha in dial.sizes[turned]
+    ]
+    worse = [gap for gap in behind if gap > 0]
+    told = f", and behind in {len(worse)}, at most by {max(worse):.3f}" if worse else ""
+    cause = " (networks of one base have their directions in common already)" if worse and dial.pair.base else ""
+    return f"Directions are ahead of channels in {len(behind) - len(worse)} of {len(behind)} cases{told}{cause}."
 
 
 def _best(dial: Dial, results: Results) -> str:

@@ -48,12 +48,17 @@ SIZES_TOLD = (
     "Sizes are in effective parameters, those outside of zero blocks; as one dense network a fusion has more. That "
     "number is not among the results of these runs."
 )
+SLICING = (
+    "Deleting the smallest principal directions is the idea of [SliceGPT](https://arxiv.org/abs/2401.15024), but not its "
+    "rule: SliceGPT takes the directions of second moments, not of covariances, and new ones for every attention and "
+    "MLP, with matrices on the shortcuts; here one rotation holds for the whole stream."
+)
 SLICES = (0.75, 0.5)  # of the residual stream, and very nearly of the parameters
 SLICED = {
     "channels of the smallest weights deleted": MethodConfig("magnitude", images=IMAGES),
     "channels clustered": OURS,
     "channels interpolated": INTERPOLATION,
-    "principal directions, the smallest deleted (SliceGPT's rule)": MethodConfig(
+    "principal directions, the smallest deleted": MethodConfig(
         "magnitude", by="activation", images=IMAGES, similarity="rotation"
     ),
     "principal directions, interpolated": replace(INTERPOLATION, similarity="rotation"),
@@ -218,7 +223,7 @@ def report(scale: Scale, results: Results) -> Report:
         '(`similarity="rotation"`), in one pass (`align="greedy"`) or *jointly* (`align="fixed-point"`), where weights '
         "count as much as activations; that was chosen on training images. Shares are equal. "
         "At α = 1 the networks are fused and evaluated as at any other size; nothing is taken from the ensemble. "
-        f"{SIZES_TOLD} {RELATED}\n\n{_details(made, results)}"
+        f"{SLICING} {SIZES_TOLD} {RELATED}\n\n{_details(made, results)}"
     )
     tables = (made.sized, made.by_kind, made.stream_sizes, made.baselines)
     parts: list[Figure | Table] = [measured(results, made.figure)]
