@@ -49,9 +49,9 @@ SIZES_TOLD = (
     "number is not among the results of these runs."
 )
 SLICING = (
-    "Deleting the smallest principal directions is the idea of [SliceGPT](https://arxiv.org/abs/2401.15024), but not its "
-    "rule: SliceGPT takes the directions of second moments, not of covariances, and new ones for every attention and "
-    "MLP, with matrices on the shortcuts; here one rotation holds for the whole stream."
+    "Deleting the smallest principal directions is the idea of [SliceGPT](https://arxiv.org/abs/2401.15024), but not "
+    "its rule: SliceGPT takes the directions of second moments, not of covariances, and new ones for every attention "
+    "and MLP, with matrices on the shortcuts; here one rotation holds for the whole stream."
 )
 SLICES = (0.75, 0.5)  # of the residual stream, and very nearly of the parameters
 SLICED = {
