@@ -31,6 +31,7 @@ from partialfusion.core.text import table
 from partialfusion.solvers import Prices, assignment, partial_coupling
 from partialfusion_study.networks import GPT, mlp
 
+from .large import allow_torchvision
 from .solvers import COSTS
 from .timing import seconds
 
@@ -97,8 +98,8 @@ def grown(kind: str, cases: Sequence[tuple[int, int]], label: str, sizes: Sequen
         (n, f"{m['size']:.0f} MB", *(f"{m[k]:.2f} s" for k in ("trace", "full", "partial")), f"{m['above']:.0f} MB")
         for n, m in zip(sizes, found, strict=True)
     ]
-    powers = [exponent(sizes, [m[k] for m in found]) for k in ("trace", "full", "partial")]
-    rows.append(("exponent", "", *(f"{p:.2f}" for p in powers), ""))
+    powers = [exponent(sizes, [m[k] for m in found]) for k in ("trace", "full", "partial", "above")]
+    rows.append(("exponent", "", *(f"{p:.2f}" for p in powers)))
     print(table((label, "one model", "trace", "alpha 0", "alpha 0.4", "peak above both"), rows, align=">>>>>>"))
     print(flush=True)
 
@@ -110,42 +111,51 @@ def averaged(paths: Sequence[Path], out: Path) -> None:
 
 
 def files() -> Iterator[tuple[object, ...]]:
-    """Merging two files into one: the average of them, mergekit where it is installed, and a fusion."""
-    width, depth = FILES
+    """Merging two checkpoints of GPT-2's class into one: their average, mergekit where it is installed, and fusions."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / f"{k}.safetensors" for k in range(2)]
-        for k, path in enumerate(paths):
-            save_file(dict(build("gpt", width, depth, k)[0].named_parameters()), path)
-        out = Path(folder) / "out.safetensors"
-        floor, _ = timed(lambda: averaged(paths, out))
+        checkpoints = [checkpoint(Path(folder) / f"model{k}", seed=k) for k in range(2)]
+        weights, out = [c / "model.safetensors" for c in checkpoints], Path(folder) / "out"
+        floor, _ = timed(lambda: averaged(weights, out.with_suffix(".safetensors")))
         yield "plain average, the floor", f"{floor:.2f} s", "1"
         if find_spec("mergekit") is not None:
-            merged = mergekit_seconds(Path(folder), width, depth)
-            yield "mergekit, linear (of the same shapes)", f"{merged:.2f} s", f"{merged / floor:.1f}"
+            merged = mergekit_seconds(checkpoints, Path(folder))
+            yield "mergekit, linear", f"{merged:.2f} s", f"{merged / floor:.1f}"
         for alpha in (0.0, 0.4):
-            ours, _ = timed(lambda alpha=alpha: fused(paths, out, alpha))
-            yield f"fusion at alpha {alpha:g}, traced and checked", f"{ours:.2f} s", f"{ours / floor:.1f}"
+            ours, _ = timed(lambda alpha=alpha: fused(checkpoints, out.with_suffix(".safetensors"), alpha))
+            yield f"pf.fuse at alpha {alpha:g}, traced and checked", f"{ours:.2f} s", f"{ours / floor:.1f}"
+        for align in ("greedy", "fixed-point"):
+            streamed, _ = timed(
+                lambda align=align: pf.fuse_files(checkpoints, out / align, alpha=0.4, align=align, progress=False)
+            )
+            yield f"pf.fuse_files at alpha 0.4, {align}", f"{streamed:.2f} s", f"{streamed / floor:.1f}"
 
 
-def fused(paths: Sequence[Path], out: Path, alpha: float) -> None:
-    models = []
-    for path in paths:
-        model, x = build("gpt", *FILES, 0)
-        model.load_state_dict(load_file(path))
-        models.append(model)
-    pf.save(pf.fuse(models, x, alpha=alpha, device=DEVICE), out)
-
-
-def mergekit_seconds(folder: Path, width: int, depth: int) -> float:
-    """Two models of GPT-2's class with these sizes, merged by its command."""
+def checkpoint(folder: Path, seed: int) -> Path:
+    """A directory with a model of GPT-2's class and random weights."""
+    allow_torchvision()
     from transformers import GPT2Config, GPT2LMHeadModel
 
+    width, depth = FILES
     config = GPT2Config(
         n_embd=width, n_layer=depth, n_head=width // 64, vocab_size=256, n_positions=128, bos_token_id=0, eos_token_id=0
     )
-    for k in range(2):
-        GPT2LMHeadModel(config).save_pretrained(folder / f"model{k}")
-    parts = "".join(f"  - model: {folder / f'model{k}'}\n    parameters: {{weight: 0.5}}\n" for k in range(2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+def fused(checkpoints: Sequence[Path], out: Path, alpha: float) -> None:
+    from transformers import GPT2LMHeadModel
+
+    models = [GPT2LMHeadModel.from_pretrained(folder) for folder in checkpoints]
+    batch = {"input_ids": torch.randint(0, 256, (1, 8))}
+    pf.save(pf.fuse(models, batch, alpha=alpha, device=DEVICE, progress=False), out)
+
+
+def mergekit_seconds(checkpoints: Sequence[Path], folder: Path) -> float:
+    """The same two, merged by its command."""
+    parts = "".join(f"  - model: {path}\n    parameters: {{weight: 0.5}}\n" for path in checkpoints)
     recipe = folder / "merge.yml"
     recipe.write_text(f"models:\n{parts}merge_method: linear\ndtype: float32\n")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -194,7 +204,7 @@ def main() -> None:
     print("\nSciPy, warm, POT: times as fast as SciPy's assignment, the same from known prices, and than POT's.\n")
     grown("mlp", [(n, 2) for n in WIDTHS], "two hidden layers of", WIDTHS)
     grown("gpt", [(WIDTH, n) for n in DEPTHS], f"transformers of width {WIDTH}, layers", DEPTHS)
-    label = f"two files, transformers of width {FILES[0]} with {FILES[1]} layers"
+    label = f"two checkpoints of GPT-2's class, width {FILES[0]}, {FILES[1]} layers"
     print(table((label, "processor" if DEVICE is None else "elapsed", "times the floor"), [*files()], align="<>>"))
     if DEVICE is not None:
         print()
