@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 import weakref
 from pathlib import Path
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 import partialfusion as pf
 from partialfusion.cli import app
-from partialfusion.errors import CheckpointError, OptionError
+from partialfusion.errors import CheckpointError, OptionError, ShortfallError
 from partialfusion.fusing.align import Aligner
 from partialfusion.io.digest import state_digest
 from partialfusion.streaming import fuse as streaming
@@ -114,6 +115,26 @@ def test_what_is_not_checked_is_told(pair: list[Path], tmp_path: Path, caplog: p
     found = fused(pair, tmp_path / "out", check=True)
     assert "the check on numbers is left out" in caplog.text
     assert "not checked on numbers: widened model traces the same" in str(found.summary())
+
+
+@pytest.mark.parametrize(("kind", "why"), [("qwen3", "only averaged"), ("gemma2", "mixed before .*tanh")])
+def test_what_may_not_be_the_ensemble_is_told(
+    kind: str, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directories, told = saved(tmp_path, kind), f"could not be compared without numbers .*{why}"
+    with pytest.raises(ShortfallError, match=why):
+        pf.fuse([model(kind, k) for k in range(2)], inputs(kind), alpha=1.0)
+    with pytest.raises(ShortfallError, match=told):
+        pf.fuse_files(directories, tmp_path / "out", inputs(kind), alpha=1.0)
+    assert not (tmp_path / "out").exists()
+    found = pf.fuse_files(directories, tmp_path / "out", inputs(kind), alpha=1.0, allow_shortfall=True)
+    assert re.search(told, found.fusion.shortfall)
+    assert found.fusion.shortfall in caplog.text
+
+
+def test_what_is_the_ensemble_raises_nothing(tmp_path: Path) -> None:
+    found = pf.fuse_files(saved(tmp_path, "llama"), tmp_path / "out", inputs("llama"), alpha=1.0)
+    assert not found.fusion.shortfall
 
 
 def test_parameters_may_be_narrowed(pair: list[Path], tmp_path: Path) -> None:
