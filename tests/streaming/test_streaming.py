@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import partialfusion as pf
 from partialfusion.cli import app
-from partialfusion.errors import CheckpointError, OptionError, ShortfallError
+from partialfusion.errors import CheckpointError, MismatchError, OptionError, ShortfallError
 from partialfusion.fusing.align import Aligner
 from partialfusion.io.digest import state_digest
 from partialfusion.streaming import fuse as streaming
@@ -298,6 +298,35 @@ def test_models_that_do_not_fit(pair: list[Path], tmp_path: Path) -> None:
     fused(pair, tmp_path / "out", method="partial-ot", alpha=1.0)
     with pytest.raises(CheckpointError, match=r"its config does not describe.*pf.from_pretrained"):
         fused([pair[0], tmp_path / "out"], tmp_path / "again")
+
+
+def test_constants_that_differ(tmp_path: Path) -> None:
+    """The frequencies of positions are in no file: the config says what they are."""
+    other: dict[str, Any] = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
+    models = [model.__wrapped__("llama", 0, **other), model("llama", 1)]
+    directories = [tmp_path / "0", tmp_path / "1"]
+    for one, path in zip(models, directories, strict=True):
+        one.save_pretrained(path)
+    told = r"the buffer inv_freq of model\.rotary_emb .* differs between models\[0\] and the last model"
+    with pytest.raises(MismatchError, match=told):
+        pf.fuse(models, inputs("llama"), check=False)
+    with pytest.raises(MismatchError, match=told):
+        pf.fuse_files(directories, tmp_path / "out", inputs("llama"), check=False)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_another_config_of_any_model_begins_anew(
+    pair: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    directories = copied(pair, tmp_path)
+    with monkeypatch.context() as patch:
+        stop_after(1, patch)
+        with pytest.raises(StoppedError):
+            fused(directories, tmp_path / "out")
+    config = directories[0] / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "summary_type": "mean"}))
+    assert fused(directories, tmp_path / "out").kept == 0
+    assert "begun with other models or options: starting anew" in caplog.text
 
 
 def test_numbers_that_are_not_finite(pair: list[Path], tmp_path: Path) -> None:

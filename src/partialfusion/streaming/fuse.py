@@ -237,7 +237,7 @@ class _Job:
         told = {
             "recipe": asdict(self.recipe),
             "sources": list(digests),
-            "config": _structure(self.folders[-1]),
+            "configs": [_structure(folder) for folder in self.folders],
             "inputs": [inputs.shapes, str(inputs.output)],
             "dtype": str(self.dtype),
             "shard": self.shard_size,
