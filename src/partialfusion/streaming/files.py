@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 TYPES = {text: dtype for dtype, text in DTYPES.items()}
 
 Place = tuple[str, str]  # a file, and the name of a tensor in it
+Entry = tuple[tuple[int, ...], str, Path]  # shape, type and file of a tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,13 @@ class TensorFiles:
                     f"{folder}: {name} is stored as {dtype}, which cannot be fused; use the original model in float32, "
                     "bfloat16 or float16"
                 )
+        for name in (n for n in names if n in first and names[n] != found[first[n]]):
+            if not _same_numbers(stored, names[name], found[first[name]]):
+                raise CheckpointError(
+                    f"{folder} stores {name} and {first[name]} with different numbers, and its config ties them: let "
+                    "the config keep them apart (tie_word_embeddings=false), or load the model with transformers and "
+                    "save it again as you mean it"
+                )
         unused = sorted(set(stored) - set(found.values()) - {names[n] for n in names if n in first})
         if unused:
             log.warning("%s also holds %s, which the model does not have: left out", folder, shorten(unused))
@@ -110,13 +118,21 @@ class TensorFiles:
         return seen.hex()
 
 
-def _stored(folder: Path) -> Iterator[tuple[str, tuple[tuple[int, ...], str, Path]]]:
+def _stored(folder: Path) -> Iterator[tuple[str, Entry]]:
     """Name → shape, type and file of every tensor in a directory."""
     for path in weight_files(folder):
         with reading(path) as opened:
             for key in opened.keys():  # noqa: SIM118
                 entry = opened.get_slice(key)
                 yield key, (tuple(entry.get_shape()), entry.get_dtype(), path)
+
+
+def _same_numbers(stored: Mapping[str, Entry], one: str, other: str) -> bool:
+    """Whether two tensors in the files are the same; nothing is read if their shapes or types differ."""
+    if stored[one][:2] != stored[other][:2]:
+        return False
+    with reading(stored[one][2]) as ours, reading(stored[other][2]) as theirs:
+        return torch.equal(ours.get_tensor(one), theirs.get_tensor(other))
 
 
 def _translated(stored: Iterable[str], model: Any) -> dict[str, str]:
