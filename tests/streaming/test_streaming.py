@@ -249,6 +249,19 @@ def test_what_is_in_the_way_stays(pair: list[Path], tmp_path: Path) -> None:
     assert (tmp_path / "out.unfinished" / "notes.txt").read_text() == "mine"
 
 
+def test_what_goes_with_a_model_is_copied_anew(pair: list[Path], tmp_path: Path) -> None:
+    directories = copied(pair, tmp_path)
+    names = {"spm.model", "bpe.codes", "image_processor.json", "normalizer.json"}
+    templates = directories[1] / "additional_chat_templates"
+    templates.mkdir()
+    for text in ("old", "new"):
+        for path in (*(directories[1] / name for name in names), templates / "tool.jinja"):
+            path.write_text(text)
+        fused(directories, tmp_path / "out")
+        assert {(tmp_path / "out" / name).read_text() for name in names} == {text}
+        assert (tmp_path / "out" / templates.name / "tool.jinja").read_text() == text
+
+
 def test_only_one_process_writes_a_directory(pair: list[Path], tmp_path: Path) -> None:
     with (
         streaming.unfinished(tmp_path / "out"),

@@ -52,8 +52,11 @@ log = logging.getLogger(__name__)
 # What a tokenizer or a processor has beside a model, by the beginnings of the names.
 COMPANIONS = (
     *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "sentencepiece", "chat_template"),
-    *("preprocessor_config", "processor_config"),
+    *("preprocessor_config", "processor_config", "video_preprocessor_config", "image_processor"),
+    *("spm", "source.spm", "target.spm", "bpe", "normalizer", "tekken"),
+    *("entity_vocab", "emoji.json", "dict.txt", "byte_maps", "prophetnet.tokenizer"),
 )
+TEMPLATES = "additional_chat_templates"  # a folder of templates beside the first
 UNTOLD = "_name_or_path", "transformers_version", "dtype", "torch_dtype"  # what changes no structure in a config
 
 
@@ -306,6 +309,11 @@ class _Job:
             if item.is_file() and (item.name == GENERATION or item.name.startswith(COMPANIONS)):
                 shutil.copy2(item, folder / item.name)
                 extra.add(item.name)
+        for item in sorted((self.folders[-1] / TEMPLATES).glob("*.jinja")):
+            if item.is_file():
+                (folder / TEMPLATES).mkdir(exist_ok=True)
+                shutil.copy2(item, folder / TEMPLATES / item.name)
+                extra.add(TEMPLATES)
         if not described:
             write_pointer(folder)
             extra |= {INDEX, README}
