@@ -7,7 +7,9 @@ import json
 import re
 import shutil
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Semaphore, get_ident
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ from typer.testing import CliRunner
 
 import partialfusion as pf
 from partialfusion.cli import app
+from partialfusion.core import cluster
+from partialfusion.core.cluster import Here
 from partialfusion.errors import CheckpointError, MismatchError, OptionError, ShortfallError
-from partialfusion.fusing.align import Aligner
+from partialfusion.fusing.align import Aligner, alignment
 from partialfusion.io.digest import state_digest
 from partialfusion.streaming import fuse as streaming
 from partialfusion.streaming import write
@@ -260,6 +264,41 @@ def test_what_goes_with_a_model_is_copied_anew(pair: list[Path], tmp_path: Path)
         fused(directories, tmp_path / "out")
         assert {(tmp_path / "out" / name).read_text() for name in names} == {text}
         assert (tmp_path / "out" / templates.name / "tool.jinja").read_text() == text
+
+
+@pytest.fixture
+def four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_two_spaces_are_matched_at_a_time_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [model("llama", k, num_hidden_layers=3) for k in range(2)]
+    directories = [tmp_path / "0", tmp_path / "1"]
+    for one, path in zip(models, directories, strict=True):
+        one.save_pretrained(path)
+    usual, free, ran = cluster._without_gradients, Semaphore(2), []
+
+    def noted(*given: Any) -> Any:
+        ran.append(get_ident())
+        assert free.acquire(blocking=False)
+        try:
+            return usual(*given)
+        finally:
+            free.release()
+
+    monkeypatch.setattr(cluster, "_without_gradients", noted)
+    monkeypatch.setattr(alignment, "WIDE", 1)
+    options: dict[str, Any] = {"alpha": 0.3, "check": False}
+    pf.fuse_files(directories, tmp_path / "threads", inputs("llama"), **options)
+    assert ran
+    assert get_ident() not in ran
+    monkeypatch.setattr(streaming, "Threads", lambda _: Here())
+    pf.fuse_files(directories, tmp_path / "one-by-one", inputs("llama"), **options)
+    assert _bytes(tmp_path / "threads") == _bytes(tmp_path / "one-by-one")
 
 
 def test_only_one_process_writes_a_directory(pair: list[Path], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..core.alone import alone
-from ..core.cluster import Tasks, tasks
+from ..core.cluster import Here, Tasks, Threads, tasks
 from ..core.inputs import Inputs, Output
 from ..core.literals import Align, Alpha, Convention, RoundTo
 from ..core.modules import canonical_names
@@ -49,6 +49,7 @@ from .write import Content, shard_names, write_header, write_shard
 
 log = logging.getLogger(__name__)
 
+MOST_MATCHED = 2  # spaces at a time in this process: the cost of each takes as many numbers as it has pairs of channels
 # What a tokenizer or a processor has beside a model, by the beginnings of the names.
 COMPANIONS = (
     *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "sentencepiece", "chat_template"),
@@ -266,7 +267,8 @@ class _Job:
             )
         part = _Part(self.report, 0.2, 0.6)
         made = StreamedPipeline(models, inputs, blueprint, None, part, self.check, self.allow_shortfall)
-        pipeline = made.reading(files, self.tasks)
+        matching = Threads(MOST_MATCHED) if isinstance(self.tasks, Here) else self.tasks
+        pipeline = made.reading(files, matching)
         plan = self.held.plan(sum(f.size for f in files), known, pipeline.sources.blueprints)
         if plan is not None:
             log.info("the plan of an earlier run is used: %s", self.held.header)
