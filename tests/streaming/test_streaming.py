@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -85,6 +86,26 @@ def test_the_result_is_that_in_memory_bit_for_bit(
 
 def _typed(batch: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: t.to(dtype) if t.is_floating_point() else t for name, t in batch.items()}
+
+
+def test_mixed_types_are_read_as_transformers_reads_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directories = saved(tmp_path, "llama", dtype=torch.bfloat16)
+    for path in directories:
+        stored = load_file(path / "model.safetensors")
+        mixed = {name: t.float() if "norm" in name else t for name, t in stored.items()}
+        save_file(mixed, path / "model.safetensors", {"format": "pt"})
+    models = [type(model("llama", 0)).from_pretrained(path) for path in directories]
+    assert {p.dtype for m in models for p in m.parameters()} == {torch.bfloat16}
+    expected = pf.fuse(models, inputs("llama"), alpha=0.5, check=False)
+    pf.fuse_files(directories, tmp_path / "out", inputs("llama"), alpha=0.5, check=False)
+    assert "holds parameters in bfloat16 and float32: all are read in torch.bfloat16" in caplog.text
+    found = pf.from_pretrained(tmp_path / "out")
+    assert_same_bits(found, expected.model)
+    found(**inputs("llama"))
+    config = directories[0] / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "dtype": None}))
+    with pytest.raises(OptionError, match="does not say which type the model has: load it with transformers"):
+        pf.fuse_files(directories, tmp_path / "out", inputs("llama"), check=False)
 
 
 def test_three_models_and_the_hashes_of_all(tmp_path: Path) -> None:
