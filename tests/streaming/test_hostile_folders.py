@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import partialfusion as pf
-from partialfusion.io.hf import CONFIG, INDEX
+from partialfusion.io.hf import CONFIG, INDEX, SINGLE
 from partialfusion.io.pretrained import WEIGHTS, build_directory, load_directory
 from partialfusion.streaming.files import TensorFiles
 from partialfusion.streaming.skeleton import Skeleton
 from partialfusion.streaming.unfinished import JOB, unfinished
-from streaming.tiny import model, saved
+from streaming.tiny import assert_same_bits, model, saved
 from transformer.needs import need
 
 
@@ -44,6 +46,32 @@ def test_an_index_that_leads_elsewhere(folder: Path, name: str) -> None:
     skeleton = Skeleton.of(lambda: model.__wrapped__("llama", 0))
     with pytest.raises(pf.CheckpointError, match="no file in the same directory"):
         TensorFiles.of(folder, skeleton)
+
+
+def test_a_single_file_goes_before_an_index_as_in_transformers(folder: Path) -> None:
+    other = model("llama", 9)
+    other.save_pretrained(folder.parent / "other")
+    shutil.copy(folder.parent / "other" / SINGLE, folder / SINGLE)
+    skeleton = Skeleton.of(lambda: model.__wrapped__("llama", 0))
+    found = TensorFiles.of(folder, skeleton)
+    assert_same_bits(load_directory(model("llama", 0), folder), other)
+    assert all(torch.equal(found.read(name), tensor) for name, tensor in other.state_dict().items())
+
+
+@pytest.mark.parametrize("change", [0.0, 1.0])
+def test_a_tied_weight_that_is_stored_twice(tmp_path: Path, change: float) -> None:
+    """Transformers takes the two apart where they differ, so no result of one tied weight is right."""
+    folder = saved(tmp_path, "gpt2", (0,))[0]
+    stored = load_file(folder / SINGLE)
+    twice = stored | {"lm_head.weight": stored["transformer.wte.weight"] + change}
+    save_file(twice, folder / SINGLE, {"format": "pt"})
+    skeleton = Skeleton.of(lambda: model.__wrapped__("gpt2", 0))
+    if change:
+        told = r"stores lm_head\.weight and transformer\.wte\.weight with different numbers.*tie_word_embeddings=false"
+        with pytest.raises(pf.CheckpointError, match=told):
+            TensorFiles.of(folder, skeleton)
+    else:
+        assert torch.equal(TensorFiles.of(folder, skeleton).read("lm_head.weight"), stored["transformer.wte.weight"])
 
 
 def test_shards_may_be_links_to_files_and_to_nothing_else(folder: Path) -> None:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Semaphore, get_ident
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from typer.testing import CliRunner
 
 import partialfusion as pf
 from partialfusion.cli import app
-from partialfusion.errors import CheckpointError, OptionError
-from partialfusion.fusing.align import Aligner
+from partialfusion.core import cluster
+from partialfusion.core.cluster import Here
+from partialfusion.errors import CheckpointError, MismatchError, OptionError, ShortfallError
+from partialfusion.fusing.align import Aligner, alignment
 from partialfusion.io.digest import state_digest
 from partialfusion.streaming import fuse as streaming
 from partialfusion.streaming import write
@@ -82,6 +88,26 @@ def _typed(batch: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: t.to(dtype) if t.is_floating_point() else t for name, t in batch.items()}
 
 
+def test_mixed_types_are_read_as_transformers_reads_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directories = saved(tmp_path, "llama", dtype=torch.bfloat16)
+    for path in directories:
+        stored = load_file(path / "model.safetensors")
+        mixed = {name: t.float() if "norm" in name else t for name, t in stored.items()}
+        save_file(mixed, path / "model.safetensors", {"format": "pt"})
+    models = [type(model("llama", 0)).from_pretrained(path) for path in directories]
+    assert {p.dtype for m in models for p in m.parameters()} == {torch.bfloat16}
+    expected = pf.fuse(models, inputs("llama"), alpha=0.5, check=False)
+    pf.fuse_files(directories, tmp_path / "out", inputs("llama"), alpha=0.5, check=False)
+    assert "holds parameters in bfloat16 and float32: all are read in torch.bfloat16" in caplog.text
+    found = pf.from_pretrained(tmp_path / "out")
+    assert_same_bits(found, expected.model)
+    found(**inputs("llama"))
+    config = directories[0] / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "dtype": None}))
+    with pytest.raises(OptionError, match="does not say which type the model has: load it with transformers"):
+        pf.fuse_files(directories, tmp_path / "out", inputs("llama"), check=False)
+
+
 def test_three_models_and_the_hashes_of_all(tmp_path: Path) -> None:
     directories = saved(tmp_path, "gpt2", (0, 1, 2))
     models = [model("gpt2", k) for k in range(3)]
@@ -114,6 +140,26 @@ def test_what_is_not_checked_is_told(pair: list[Path], tmp_path: Path, caplog: p
     found = fused(pair, tmp_path / "out", check=True)
     assert "the check on numbers is left out" in caplog.text
     assert "not checked on numbers: widened model traces the same" in str(found.summary())
+
+
+@pytest.mark.parametrize(("kind", "why"), [("qwen3", "only averaged"), ("gemma2", "mixed before .*tanh")])
+def test_what_may_not_be_the_ensemble_is_told(
+    kind: str, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directories, told = saved(tmp_path, kind), f"could not be compared without numbers .*{why}"
+    with pytest.raises(ShortfallError, match=why):
+        pf.fuse([model(kind, k) for k in range(2)], inputs(kind), alpha=1.0)
+    with pytest.raises(ShortfallError, match=told):
+        pf.fuse_files(directories, tmp_path / "out", inputs(kind), alpha=1.0)
+    assert not (tmp_path / "out").exists()
+    found = pf.fuse_files(directories, tmp_path / "out", inputs(kind), alpha=1.0, allow_shortfall=True)
+    assert re.search(told, found.fusion.shortfall)
+    assert found.fusion.shortfall in caplog.text
+
+
+def test_what_is_the_ensemble_raises_nothing(tmp_path: Path) -> None:
+    found = pf.fuse_files(saved(tmp_path, "llama"), tmp_path / "out", inputs("llama"), alpha=1.0)
+    assert not found.fusion.shortfall
 
 
 def test_parameters_may_be_narrowed(pair: list[Path], tmp_path: Path) -> None:
@@ -228,6 +274,54 @@ def test_what_is_in_the_way_stays(pair: list[Path], tmp_path: Path) -> None:
     assert (tmp_path / "out.unfinished" / "notes.txt").read_text() == "mine"
 
 
+def test_what_goes_with_a_model_is_copied_anew(pair: list[Path], tmp_path: Path) -> None:
+    directories = copied(pair, tmp_path)
+    names = {"spm.model", "bpe.codes", "image_processor.json", "normalizer.json"}
+    templates = directories[1] / "additional_chat_templates"
+    templates.mkdir()
+    for text in ("old", "new"):
+        for path in (*(directories[1] / name for name in names), templates / "tool.jinja"):
+            path.write_text(text)
+        fused(directories, tmp_path / "out")
+        assert {(tmp_path / "out" / name).read_text() for name in names} == {text}
+        assert (tmp_path / "out" / templates.name / "tool.jinja").read_text() == text
+
+
+@pytest.fixture
+def four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_two_spaces_are_matched_at_a_time_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [model("llama", k, num_hidden_layers=3) for k in range(2)]
+    directories = [tmp_path / "0", tmp_path / "1"]
+    for one, path in zip(models, directories, strict=True):
+        one.save_pretrained(path)
+    usual, free, ran = cluster._without_gradients, Semaphore(2), []
+
+    def noted(*given: Any) -> Any:
+        ran.append(get_ident())
+        assert free.acquire(blocking=False)
+        try:
+            return usual(*given)
+        finally:
+            free.release()
+
+    monkeypatch.setattr(cluster, "_without_gradients", noted)
+    monkeypatch.setattr(alignment, "WIDE", 1)
+    options: dict[str, Any] = {"alpha": 0.3, "check": False}
+    pf.fuse_files(directories, tmp_path / "threads", inputs("llama"), **options)
+    assert ran
+    assert get_ident() not in ran
+    monkeypatch.setattr(streaming, "Threads", lambda _: Here())
+    pf.fuse_files(directories, tmp_path / "one-by-one", inputs("llama"), **options)
+    assert _bytes(tmp_path / "threads") == _bytes(tmp_path / "one-by-one")
+
+
 def test_only_one_process_writes_a_directory(pair: list[Path], tmp_path: Path) -> None:
     with (
         streaming.unfinished(tmp_path / "out"),
@@ -277,6 +371,35 @@ def test_models_that_do_not_fit(pair: list[Path], tmp_path: Path) -> None:
     fused(pair, tmp_path / "out", method="partial-ot", alpha=1.0)
     with pytest.raises(CheckpointError, match=r"its config does not describe.*pf.from_pretrained"):
         fused([pair[0], tmp_path / "out"], tmp_path / "again")
+
+
+def test_constants_that_differ(tmp_path: Path) -> None:
+    """The frequencies of positions are in no file: the config says what they are."""
+    other: dict[str, Any] = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
+    models = [model.__wrapped__("llama", 0, **other), model("llama", 1)]
+    directories = [tmp_path / "0", tmp_path / "1"]
+    for one, path in zip(models, directories, strict=True):
+        one.save_pretrained(path)
+    told = r"the buffer inv_freq of model\.rotary_emb .* differs between models\[0\] and the last model"
+    with pytest.raises(MismatchError, match=told):
+        pf.fuse(models, inputs("llama"), check=False)
+    with pytest.raises(MismatchError, match=told):
+        pf.fuse_files(directories, tmp_path / "out", inputs("llama"), check=False)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_another_config_of_any_model_begins_anew(
+    pair: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    directories = copied(pair, tmp_path)
+    with monkeypatch.context() as patch:
+        stop_after(1, patch)
+        with pytest.raises(StoppedError):
+            fused(directories, tmp_path / "out")
+    config = directories[0] / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "summary_type": "mean"}))
+    assert fused(directories, tmp_path / "out").kept == 0
+    assert "begun with other models or options: starting anew" in caplog.text
 
 
 def test_numbers_that_are_not_finite(pair: list[Path], tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ LAYERS: dict[str, Any] = {
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt2": ("GPT2", "LMHeadModel", {**TEXT, "n_embd": WIDTH, "n_layer": 1, "n_head": 2, "n_positions": 16}),
     "llama": ("Llama", "ForCausalLM", {**TEXT, **LAYERS, "num_key_value_heads": 1}),
+    "qwen3": ("Qwen3", "ForCausalLM", {**TEXT, **LAYERS, "num_key_value_heads": 1, "head_dim": 8}),
+    "gemma2": ("Gemma2", "ForCausalLM", {**TEXT, **LAYERS, "num_key_value_heads": 1, "head_dim": 8}),
     "bert": ("Bert", "ForMaskedLM", {**TEXT, **LAYERS}),
     "vit": (
         "ViT",

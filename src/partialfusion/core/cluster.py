@@ -54,7 +54,13 @@ class Threads:
     """Runs tasks in threads of this process, as many as PyTorch computes with: memory is needed for each of them.
 
     Tasks spend most of their time in compiled code, which lets other threads run.
+
+    Args:
+        most: run no more at a time.
     """
+
+    def __init__(self, most: int = MOST_THREADS) -> None:
+        self.most = most
 
     def __reduce__(self) -> tuple[type[Here], tuple[()]]:
         """Another process runs its tasks one after the other."""
@@ -64,7 +70,7 @@ class Threads:
         return value
 
     def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]], *, short: bool = False) -> Iterator[T]:
-        count = min(torch.get_num_threads(), len(calls), MOST_THREADS)
+        count = min(torch.get_num_threads(), len(calls), self.most)
         if short or count < 2:
             yield from Here().run(function, calls)
             return

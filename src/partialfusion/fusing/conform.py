@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..blueprint import Blueprint, Space, difference, digest, export, labelled, operations
 from ..core.inputs import Inputs
@@ -77,7 +77,8 @@ def _conformed(model: nn.Module, last: nn.Module, blueprint: Blueprint, inputs: 
     _same_names(shapes, blueprint, k)
     _only_widths_differ(shapes, blueprint, k)
     _same_modules(model, last, k)
-    _same_constants(model, last, blueprint, k)
+    ours, theirs = named_tensors(model), named_tensors(last)
+    same_constants(ours.__getitem__, theirs.__getitem__, last, blueprint, k)
     same_shapes = shapes == dict(blueprint.shapes)
     if same_shapes and same_code(model, last):
         return blueprint
@@ -182,14 +183,24 @@ def _settings(module: nn.Module) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in sizes}
 
 
-def _same_constants(model: nn.Module, last: nn.Module, blueprint: Blueprint, k: int) -> None:
-    """Buffers that belong to no channel, such as tables of positions and masks, are part of the computation."""
-    ours, theirs = named_tensors(model), named_tensors(last)
-    for name in (n for n in theirs if n in blueprint.constants & blueprint.used):
-        if ours[name].is_meta or theirs[name].is_meta or digest(ours[name]) == digest(theirs[name]):
+def same_constants(
+    ours: Callable[[str], Tensor], theirs: Callable[[str], Tensor], last: nn.Module, blueprint: Blueprint, k: int
+) -> None:
+    """Buffers that belong to no channel, such as tables of positions and masks, are part of the computation.
+
+    Args:
+        ours: the tensor of a name in one model; nothing is compared that has no numbers.
+        theirs: in the last model.
+        last: the last model.
+        blueprint: its blueprint.
+        k: which model the one is.
+    """
+    for name in (n for n in named_tensors(last) if n in blueprint.constants & blueprint.used):
+        one, other = ours(name), theirs(name)
+        if one.is_meta or other.is_meta or digest(one) == digest(other):
             continue
         path, _, own = name.rpartition(".")
-        kind = "buffer" if theirs[name].is_floating_point() else "integer buffer"
+        kind = "buffer" if other.is_floating_point() else "integer buffer"
         where = f" of {path} ({type(last.get_submodule(path)).__name__})" if path else ""
         raise MismatchError(
             f"the {kind} {own}{where} differs between models[{k}] and the last model: it belongs to no channel, so it "

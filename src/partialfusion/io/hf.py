@@ -133,8 +133,8 @@ def has_weights(folder: Path) -> bool:
 
 
 def _listed(folder: Path) -> list[str]:
-    """The names of the files; a directory with a single file needs no index."""
-    if not os.path.lexists(folder / INDEX):
+    """The names of the files. As for transformers, a single file needs no index, and goes before one."""
+    if os.path.isfile(folder / SINGLE) or not os.path.lexists(folder / INDEX):
         return [SINGLE]
     listed = read_json(folder / INDEX).get("weight_map")
     if not isinstance(listed, dict) or not listed or not all(isinstance(v, str) for v in listed.values()):

@@ -262,12 +262,12 @@ def _replacing(target: Path) -> Iterator[Path]:
 
 
 def keep_others(target: Path, new: Path) -> None:
-    """Copy what is in a directory beside an earlier result into the one that will take its place."""
+    """Copy what is in a directory beside an earlier result, and not in the one that will take its place, into that."""
     if target.is_dir():
         shutil.copystat(target, new)
         ours = OURS | ours_in(target)
         for item in target.iterdir():
-            if item.name not in ours:
+            if item.name not in ours and not os.path.lexists(new / item.name):
                 (shutil.copytree if item.is_dir() else shutil.copy2)(item, new / item.name)
 
 

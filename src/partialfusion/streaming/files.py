@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.modules import canonical_names, named_tensors, not_finite
 from ..core.text import shorten
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 TYPES = {text: dtype for dtype, text in DTYPES.items()}
 
 Place = tuple[str, str]  # a file, and the name of a tensor in it
+Entry = tuple[tuple[int, ...], str, Path]  # shape, type and file of a tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class TensorFiles:
         folder: the checkpoint directory.
         places: name of a tensor, any name of a tied one → where it is stored.
         buffers: name → buffer that no file holds.
-        types: first name → type in the file.
+        types: name, any name of a tied one → type that it is read in: that in the file, but for a file of mixed types.
         size: the bytes of all files.
     """
 
@@ -74,26 +75,36 @@ class TensorFiles:
                     f"{folder}: {name} is stored as {dtype}, which cannot be fused; use the original model in float32, "
                     "bfloat16 or float16"
                 )
+        for name in (n for n in names if n in first and names[n] != found[first[n]]):
+            if not _same_numbers(stored, names[name], found[first[name]]):
+                raise CheckpointError(
+                    f"{folder} stores {name} and {first[name]} with different numbers, and its config ties them: let "
+                    "the config keep them apart (tie_word_embeddings=false), or load the model with transformers and "
+                    "save it again as you mean it"
+                )
         unused = sorted(set(stored) - set(found.values()) - {names[n] for n in names if n in first})
         if unused:
             log.warning("%s also holds %s, which the model does not have: left out", folder, shorten(unused))
+        parameters = {name for name in found if isinstance(tensors[name], nn.Parameter)}
+        cast = _one_type(folder, skeleton.model, {TYPES[stored[found[name]][1]] for name in parameters})
+        types = {name: cast if cast and name in parameters else TYPES[stored[held][1]] for name, held in found.items()}
         files = {file for _, _, file in stored.values()}
         return cls(
             str(folder),
             {name: (str(stored[found[own]][2]), found[own]) for name, own in first.items() if own in found},
             skeleton.buffers,
-            {name: TYPES[stored[held][1]] for name, held in found.items()},
+            {name: types[own] for name, own in first.items() if own in types},
             sum(file.stat().st_size for file in files),
         )
 
     def read(self, name: str) -> Tensor:
-        """The numbers of a tensor, as they are stored."""
+        """The numbers of a tensor, in its type."""
         if name not in self.places:
             return self.buffers[name]
         file, held = self.places[name]
         with reading(Path(file)) as opened:
             found: Tensor = opened.get_tensor(held)
-            return found
+            return found.to(self.types[name])
 
     def surveyed(self, names: Sequence[str]) -> str:
         """The hash of the state dict with these names, after one look at all its numbers, which must be finite."""
@@ -110,13 +121,38 @@ class TensorFiles:
         return seen.hex()
 
 
-def _stored(folder: Path) -> Iterator[tuple[str, tuple[tuple[int, ...], str, Path]]]:
+def _stored(folder: Path) -> Iterator[tuple[str, Entry]]:
     """Name → shape, type and file of every tensor in a directory."""
     for path in weight_files(folder):
         with reading(path) as opened:
             for key in opened.keys():  # noqa: SIM118
                 entry = opened.get_slice(key)
                 yield key, (tuple(entry.get_shape()), entry.get_dtype(), path)
+
+
+def _one_type(folder: Path, model: Any, types: set[torch.dtype]) -> torch.dtype | None:
+    """The type that transformers would load all parameters in, where those in the files are mixed; None where they stay
+    as they are: they have one type, or the class wants some of them in single precision."""
+    mixed = [t for t in types if t.is_floating_point]
+    if len(mixed) < 2 or any(getattr(model, f"_keep_in_fp32_modules{k}", None) for k in ("", "_strict")):
+        return None
+    found: torch.dtype | None = getattr(model.config, "dtype", None)
+    told = " and ".join(sorted(str(t).removeprefix("torch.") for t in mixed))
+    if found is None:
+        raise OptionError(
+            f"{folder} holds parameters in {told}, and its config does not say which type the model has: load it with "
+            "transformers and save it again, which writes a single type"
+        )
+    log.warning("%s holds parameters in %s: all are read in %s, as its config says", folder, told, found)
+    return found
+
+
+def _same_numbers(stored: Mapping[str, Entry], one: str, other: str) -> bool:
+    """Whether two tensors in the files are the same; nothing is read if their shapes or types differ."""
+    if stored[one][:2] != stored[other][:2]:
+        return False
+    with reading(stored[one][2]) as ours, reading(stored[other][2]) as theirs:
+        return torch.equal(ours.get_tensor(one), theirs.get_tensor(other))
 
 
 def _translated(stored: Iterable[str], model: Any) -> dict[str, str]:

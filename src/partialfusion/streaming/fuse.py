@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..core.alone import alone
-from ..core.cluster import Tasks, tasks
+from ..core.cluster import Here, Tasks, Threads, tasks
 from ..core.inputs import Inputs, Output
 from ..core.literals import Align, Alpha, Convention, RoundTo
 from ..core.modules import canonical_names
@@ -49,11 +49,15 @@ from .write import Content, shard_names, write_header, write_shard
 
 log = logging.getLogger(__name__)
 
+MOST_MATCHED = 2  # spaces at a time in this process: the cost of each takes as many numbers as it has pairs of channels
 # What a tokenizer or a processor has beside a model, by the beginnings of the names.
 COMPANIONS = (
     *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "sentencepiece", "chat_template"),
-    *("preprocessor_config", "processor_config"),
+    *("preprocessor_config", "processor_config", "video_preprocessor_config", "image_processor"),
+    *("spm", "source.spm", "target.spm", "bpe", "normalizer", "tekken"),
+    *("entity_vocab", "emoji.json", "dict.txt", "byte_maps", "prophetnet.tokenizer"),
 )
+TEMPLATES = "additional_chat_templates"  # a folder of templates beside the first
 UNTOLD = "_name_or_path", "transformers_version", "dtype", "torch_dtype"  # what changes no structure in a config
 
 
@@ -237,7 +241,7 @@ class _Job:
         told = {
             "recipe": asdict(self.recipe),
             "sources": list(digests),
-            "config": _structure(self.folders[-1]),
+            "configs": [_structure(folder) for folder in self.folders],
             "inputs": [inputs.shapes, str(inputs.output)],
             "dtype": str(self.dtype),
             "shard": self.shard_size,
@@ -263,7 +267,8 @@ class _Job:
             )
         part = _Part(self.report, 0.2, 0.6)
         made = StreamedPipeline(models, inputs, blueprint, None, part, self.check, self.allow_shortfall)
-        pipeline = made.reading(files, self.tasks)
+        matching = Threads(MOST_MATCHED) if isinstance(self.tasks, Here) else self.tasks
+        pipeline = made.reading(files, matching)
         plan = self.held.plan(sum(f.size for f in files), known, pipeline.sources.blueprints)
         if plan is not None:
             log.info("the plan of an earlier run is used: %s", self.held.header)
@@ -306,6 +311,11 @@ class _Job:
             if item.is_file() and (item.name == GENERATION or item.name.startswith(COMPANIONS)):
                 shutil.copy2(item, folder / item.name)
                 extra.add(item.name)
+        for item in sorted((self.folders[-1] / TEMPLATES).glob("*.jinja")):
+            if item.is_file():
+                (folder / TEMPLATES).mkdir(exist_ok=True)
+                shutil.copy2(item, folder / TEMPLATES / item.name)
+                extra.add(TEMPLATES)
         if not described:
             write_pointer(folder)
             extra |= {INDEX, README}

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..core.cluster import Tasks
 from ..core.modules import named_tensors
 from ..features import TracedModel
+from ..fusing.conform import same_constants
 from ..fusing.pipeline import Pipeline
 from ..fusing.sources import Sources
 from ..surgery import apply
@@ -74,7 +75,9 @@ class StreamedPipeline(Pipeline):
     """The pipeline on models on the meta device whose numbers are in files."""
 
     def reading(self, files: Sequence[TensorFiles], tasks: Tasks) -> StreamedPipeline:
-        """The same with the places of the numbers, and where spaces are matched."""
+        """The same with the places of the numbers, and where spaces are matched; constant buffers must be the same."""
+        for k, own in enumerate(files[:-1]):
+            same_constants(own.read, files[-1].read, self.models[-1], self.sources.blueprint, k)
         self.sources = StreamedSources(self.sources, files, tasks)
         return self
 
