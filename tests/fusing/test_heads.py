@@ -33,13 +33,13 @@ class RMS(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, *, key_heads: int = HEADS, rotary: bool = False, free: bool = True) -> None:
+    def __init__(self, *, heads: int = HEADS, key_heads: int = HEADS, rotary: bool = False, free: bool = True) -> None:
         super().__init__()
-        self.heads, self.size, self.rotary, self.free = HEADS, WIDTH // HEADS, rotary, free
-        self.share = HEADS // key_heads
-        self.q = nn.Linear(WIDTH, WIDTH)
+        self.heads, self.size, self.rotary, self.free = heads, WIDTH // HEADS, rotary, free
+        self.share = heads // key_heads
+        self.q = nn.Linear(WIDTH, heads * self.size)
         self.k, self.v = (nn.Linear(WIDTH, key_heads * self.size) for _ in range(2))
-        self.o = nn.Linear(WIDTH, WIDTH)
+        self.o = nn.Linear(heads * self.size, WIDTH)
         self.register_buffer("frequency", 2.0 ** -torch.arange(self.size / 2))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -156,6 +156,24 @@ def test_fused_with_itself_it_is_itself_and_keeps_its_norms(setting: dict[str, o
     with torch.no_grad():
         assert gap(result.model, model(ids), ids) < 1e-5
     assert not any(isinstance(m, ViewNorm) for m in result.model.modules())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("heads", [(2, 4), (4, 2)])
+def test_results_of_unequal_numbers_of_heads_go_through_files(
+    heads: tuple[int, int], alpha: float, tmp_path: Path
+) -> None:
+    """Some heads of the last model are matched with none of the other."""
+    models, ids, path = [network(n, heads=n, key_heads=n // 2) for n in heads], words(), tmp_path / "heads.safetensors"
+    result = pf.fuse(models, ids, alpha=alpha)
+    for space, reduction in result.plan.items():
+        assert {p.targets for p in reduction.frames} == {result.blueprint[space].width}
+    pf.save(result, path)
+    restored = pf.restore(path, models, ids)
+    with torch.no_grad():
+        for model in (pf.load(path, into=models[-1]), restored.model):
+            assert torch.equal(model(ids), result.model(ids))
+    assert restored.count.ratio == result.count.ratio
 
 
 @every

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partialfusion.core.literals import Convention
 from partialfusion.kernels import Coupling, merge
 from partialfusion.kernels.pair import common_frame
 from partialfusion.solvers import couple
@@ -92,6 +93,16 @@ def test_mass_kernels_are_the_papers_equation(n: int, m: int) -> None:
     ours, _ = common_frame(found, "mass", complete=True)
     assert ours.write_matrix() == pytest.approx(pi.T * n)
     assert ours.read_matrix() == pytest.approx(pi * m)
+
+
+@pytest.mark.parametrize("convention", ["value", "mass"])
+def test_the_reference_frame_has_the_channels_that_nothing_is_matched_with(convention: Convention) -> None:
+    few = Coupling(np.arange(2), np.array([3, 1]), np.full(2, 0.5), np.ones(2, bool), np.full(2, 0.5), np.full(4, 0.25))
+    reduction = merge([few], (0.5, 0.5), convention)
+    first, last = reduction.frames
+    assert first.write_matrix() == pytest.approx(np.eye(4)[:, [3, 1]])
+    assert last.write_matrix() == pytest.approx(np.eye(4))
+    assert common_frame(few, convention)[0].targets == 2
 
 
 def test_contributors_without_a_share_count_equally() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -79,6 +82,53 @@ def test_numbers_that_code_hides_by_minus_one_are_found_without_others() -> None
     assert (whole.attention.heads, whole.window) == (4, 2)
     with torch.no_grad():
         assert torch.allclose(whole(x), (a(x) + b(x)) / 2, atol=1e-6)
+
+
+class Layer(nn.Module):
+    """Keeps how many channels it writes, as the layers of GPT-2 do."""
+
+    def __init__(self, read: int, written: int) -> None:
+        super().__init__()
+        self.written = written
+        self.weight, self.bias = nn.Parameter(torch.randn(read, written)), nn.Parameter(torch.randn(written))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x.flatten(0, 1), self.weight).view(*x.shape[:2], self.written)
+
+
+class OfLayers(nn.Module):
+    """Eight heads of six channels, and a stream of as many channels as they have together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.qkv, self.out, self.leave = Layer(5, 48), Layer(48, 144), Layer(48, 48), nn.Linear(48, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        q, k, v = (t.unflatten(-1, (-1, 6)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        heads = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.leave((x + self.out(heads.transpose(1, 2).flatten(2))).mean(1))
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.6])
+def test_what_a_layer_writes_is_not_taken_for_what_it_reads(alpha: float) -> None:
+    """Both are of the same width, and an eighth of both is a whole number of channels and of heads."""
+    torch.manual_seed(0)
+    a, b, x = OfLayers().eval(), OfLayers().eval(), torch.randn(2, 4, 5)
+    result = pf.fuse([a, b], x, alpha=alpha)
+    assert [s.kind for s in result.blueprint if "output" not in s.reasons] == ["elastic"] * 3
+    assert result.blueprint.follows == {("Layer", "written"): "written"}
+    assert result.count.ratio > 1
+    out = result.model.out
+    assert (out.written, out.weight.shape[0] % 6) == (out.weight.shape[1], 0)
+
+
+def test_numbers_that_do_not_follow_after_all_are_searched_anew() -> None:
+    torch.manual_seed(0)
+    a, b, x = Net().eval(), Net().eval(), torch.randn(2, 4, 5)
+    blueprint = replace(pf.trace(b, x), follows={("Heads", "window"): "heads"})
+    attention = pf.fuse([a, b], x, alpha=0.5, blueprint=blueprint).model.attention
+    assert (attention.heads, attention.window) == (6, 4)
 
 
 def test_a_model_that_fails_behind_a_layer_comes_further_than_one_that_fails_in_it() -> None:

@@ -164,7 +164,7 @@ def common_frame(
     n, m = coupling.shape
     row_total = np.bincount(rows, mass, n)[rows]
     col_total = np.bincount(cols, mass, m)[cols]
-    members, target = np.unique(cols, return_inverse=True)
+    members, target = (np.arange(m), cols) if complete else np.unique(cols, return_inverse=True)
     per_target, per_source = mass / col_total, mass / row_total
     write, read = (per_target, per_source) if convention == "value" else (per_source, per_target)
     count = len(members)

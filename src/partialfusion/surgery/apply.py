@@ -131,19 +131,21 @@ def _traced_again(
     candidates: Candidates,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> _Resized:
-    """The resized model, and where its own trace finds the channels."""
+    """The resized model, and where its own trace finds the channels.
+
+    The numbers that are known to follow are tried first, then none, then those that a search finds.
+    """
 
     def made(follows: Follows) -> _Resized:
         result = resized(model, shapes, candidates.numbers(follows))
         return _Resized(result, layout_of(result, blueprint, plan, inputs), follows)
 
-    if blueprint.follows is not None:
-        return made(blueprint.follows)
-    try:
-        return made({})
-    except ResizeError as error:
-        log.debug("no number follows: %s", error)
-        last = error
+    for follows in (blueprint.follows, {}) if blueprint.follows else ({},):
+        try:
+            return made(follows)
+        except ResizeError as error:
+            log.debug("with %s: %s", dict(follows), error)
+            last = error
     trial = canonical(resized(model, shapes), blueprint.norm_layers)
     found = candidates.search(trial, lambda m: run(m, inputs))
     if found is None:

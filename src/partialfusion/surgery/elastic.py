@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -46,7 +48,8 @@ def check_widths(
     known: list[Follows] = []
 
     def widened(trial: Blueprint, groups: Sequence[Group], follows: Follows | None) -> SurgeryResult:
-        relations = {s: r for group in groups for s, r in _copies(trial, group, rng).items()}
+        steps = _steps_to_add(trial)
+        relations = {s: r for group in groups for s, r in _copies(trial, group, steps[group], rng).items()}
         return apply([model], [replace(trial, follows=follows)], plan_of(trial, relations), inputs)
 
     def passes(trial: Blueprint, groups: Sequence[Group]) -> bool:
@@ -56,7 +59,7 @@ def check_widths(
                 result = widened(trial, groups, follows)
             except ResizeError as error:
                 log.debug("%s", error)
-                continue
+                return False
             if same(result.model):
                 known.append(result.follows)
                 return True
@@ -156,13 +159,36 @@ def bisect_failures(spaces: Sequence[T], passes: Callable[[Sequence[T]], bool], 
     return search(spaces)
 
 
-def _copies(blueprint: Blueprint, group: Group, rng: np.random.Generator) -> dict[str, Relation]:
-    """Copies of some steps of every space of a group: the same heads of a bundle, any channels of others.
+def _steps_to_add(blueprint: Blueprint) -> dict[Group, int]:
+    """Group → the number of steps by which it is widened: an eighth of it, or somewhat more.
+
+    As far as there is room, no two groups grow by the same share, so that a number that repeats one width is not taken
+    for one that repeats another. The layers of a stack are alike and grow alike. An even number stays even, for code
+    that halves a width.
+    """
+    kinds = {group: _kind(blueprint, group) for group in blueprint.groups}
+    found: dict[object, int] = {}
+    taken: set[Fraction] = set()
+    for steps, kind in sorted(dict.fromkeys(kinds.values()), key=lambda kind: kind[0]):
+        eighth = max(1, steps // 8)
+        free = (n for n in range(eighth, steps // 2 + 1, 1 + (eighth % 2 == 0)) if Fraction(n, steps) not in taken)
+        found[steps, kind] = count = next(free, eighth)
+        taken.add(Fraction(count, steps))
+    return {group: found[kind] for group, kind in kinds.items()}
+
+
+def _kind(blueprint: Blueprint, group: Group) -> tuple[int, frozenset[tuple[str, int]]]:
+    """The steps of a group, and the axes that it is bound to, without the numbers of layers."""
+    axes = frozenset((re.sub(r"\d+", "", b.parameter), b.axis) for name in group for b in blueprint[name].bindings)
+    return blueprint[group[0]].steps, axes
+
+
+def _copies(blueprint: Blueprint, group: Group, count: int, rng: np.random.Generator) -> dict[str, Relation]:
+    """Copies of so many steps of every space of a group: the same heads of a bundle, any channels of others.
 
     Everything is put into a new order; whoever reads a copied channel reads half of each.
     """
     steps = blueprint[group[0]].steps
-    count = max(1, steps // 8)
     found = {}
     chosen: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name in group:
