@@ -77,7 +77,7 @@ def _fold(module: nn.Module) -> None:
     """Let a parametrised module hold what its parametrisations compute. Its class is shared with other modules, so
     it goes back to the class that it had instead of changing that one."""
     parametrised = module.parametrizations
-    for parts in parametrised.children():  # type: ignore[operator, union-attr]
+    for parts in parametrised.children():  # type: ignore[union-attr]
         parts.eval()  # in training mode they would change buffers, which the twin shares with the model
     computed = {name: getattr(module, name).detach().clone() for name in parametrised}  # type: ignore[union-attr]
     trained = {name: any(p.requires_grad for p in parts.parameters()) for name, parts in parametrised.items()}  # type: ignore[operator, union-attr]
