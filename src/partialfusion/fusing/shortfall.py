@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..blueprint import Blueprint
 from ..core.inputs import Inputs, run
@@ -24,6 +24,7 @@ from ..surgery.verify import HALF, close, deviation, precise
 
 log = logging.getLogger(__name__)
 
+ROUNDED = 2e-2  # what parameters in half precision may differ by, relative to the largest output
 LARGE = 0.1  # the part of the parameters above which averaging is worth a warning
 ACCEPT = "allow_shortfall=True (--allow-shortfall) accepts it"
 
@@ -152,20 +153,29 @@ def shortfall_of(
 def _gap(result: nn.Module, models: Sequence[nn.Module], inputs: Inputs, mix: Mix) -> float:
     """By how much the outputs differ from the mix of the models', relative to the largest; 0 where that is rounding.
 
-    Half precision rounds so much that a real difference may hide in it: then single precision decides.
+    Half precision rounds so much that a real difference may hide in it: then single precision decides, in which only
+    the parameters are rounded.
     """
-    largest, hidden = 0.0, False
+    found, expected = _outputs(result, models, inputs, mix)
+    pairs = list(zip(found, expected, strict=True))
+    gap = max((deviation(a, b) for a, b in pairs if not close([a], [b])), default=0.0)
+    if gap or all(a.dtype not in HALF or torch.equal(a, b) for a, b in pairs):
+        return gap
+    (wide, wider), *others = (precise(m, inputs, torch.float32) for m in (result, *models))
+    found, expected = _outputs(wide, [m for m, _ in others], wider, mix)
+    gap = max((deviation(a, b) for a, b in zip(found, expected, strict=True) if a.dtype not in HALF), default=0.0)
+    return gap if gap > ROUNDED else 0.0
+
+
+def _outputs(
+    result: nn.Module, models: Sequence[nn.Module], inputs: Inputs, mix: Mix
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The numbers that a result returns, and the mix of what the models do."""
     outputs = [run(m, inputs) for m in models]
-    for found, *parts in zip(run(result, inputs), *outputs, strict=True):
-        if not found.is_floating_point():
-            continue
-        expected = torch.stack([w * o.to(found.device) for w, o in zip(mix, parts, strict=True)]).sum(0)
-        if not close([found], [expected]):
-            largest = max(largest, deviation(found, expected))
-        hidden |= found.dtype in HALF and not torch.equal(found, expected)
-    if largest or not hidden:
-        return largest
-    wide, *others = (precise(m, inputs, torch.float32) for m in (result, *models))
-    if any(t.dtype in HALF for t in run(*wide)):
-        return 0.0  # code that runs in half precision only
-    return _gap(wide[0], [m for m, _ in others], wide[1], mix)
+    found, expected = [], []
+    for out, *parts in zip(run(result, inputs), *outputs, strict=True):
+        if out.is_floating_point():
+            found.append(out)
+            mixed = [w * o.to(out.device) for w, o in zip(mix, parts, strict=True)]
+            expected.append(torch.stack(mixed).sum(0))
+    return found, expected
