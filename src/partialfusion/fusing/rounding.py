@@ -40,7 +40,7 @@ class Grid:
         step: the channels in one step, more than one where its width changes by heads or the like.
         multiple: every part has a multiple of so many steps; where it is 1, fractions of channels are rounded as late
             as possible.
-        whole: sizes are fractions of so many, such as the heads of the last model; 0 if they may be any.
+        whole: sizes are fractions of so many steps, such as the heads of the last model; 0 if they may be any.
     """
 
     widths: tuple[int, ...]
@@ -132,7 +132,7 @@ def grids(
         else:
             multiple = _possible(round_to, leading.step, steps, fuses=fuses)
         own = tuple(n // space.step for n in widths[space.name])
-        whole = (space.heads or own[-1]) if space.bundle is not None else own[-1] if space.step > 1 else 0
+        whole = own[-1] if space.step > 1 or space.bundle is not None else 0
         found[space.name] = Grid(own, space.step, multiple, whole)
     return found
 
