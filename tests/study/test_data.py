@@ -248,10 +248,10 @@ def test_a_sheet_of_many_zeros(tmp_path: Path, height: int, why: str) -> None:
 
 
 def test_the_highest_sheet_that_is_read_takes_little(tmp_path: Path) -> None:
-    path = blank_sheet(tmp_path / "test_batch.png", 1024, 16_384)
+    path = blank_sheet(tmp_path / "test_batch.png", 1024, formats.HIGHEST)
     formats.pillow().init()
     with measured() as cost:
-        assert len(formats._sheet(path)) == 16_384
+        assert len(formats._sheet(path)) == formats.HIGHEST
     assert cost.small, str(cost)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
 
+from partialfusion_study.cell import Cell
 from partialfusion_study.cells import Memory, Merge, Parents
 from partialfusion_study.cells.memory import kept, peak
-from partialfusion_study.experiments.runs import basis
+from partialfusion_study.experiments.runs import measured
 from partialfusion_study.experiments.settings import mnist_pairs
 from partialfusion_study.methods import ACTIVATIONS, PARTIAL_OT
+from partialfusion_study.report import Table
 
 FLOAT = 4
 
@@ -38,9 +43,14 @@ def test_parameters_are_those_of_the_forms() -> None:
     assert blocks == dense - FLOAT * 2 * (2.25 - 1.75) * 20 * 20
 
 
-def test_what_a_figure_comes_from() -> None:
-
+def test_what_a_table_comes_from() -> None:
     a, b = mnist_pairs(True, "usual")[:2]
     cells = [Parents(a, (0.5,)), Merge(a, PARTIAL_OT, 0.0, 0.5), Merge(b, ACTIVATIONS, 0.0, 0.5)]
-    assert basis(cells) == "From 3 runs: 2 pairs of networks, 10,000 test images, 1,000 images as data."
-    assert basis([]) == ""
+
+    def build(results: Callable[[Cell], Any]) -> Table:
+        for cell in cells:
+            results(cell)
+        return Table("name", "Title", ("a",), ())
+
+    told = measured(lambda cell: {}, build).measured
+    assert told == "From 3 runs: 2 pairs of networks, 10,000 test images, 1,000 images as data."

