@@ -125,7 +125,9 @@ def files() -> Iterator[tuple[object, ...]]:
             yield f"pf.fuse at alpha {alpha:g}, traced and checked", f"{ours:.2f} s", f"{ours / floor:.1f}"
         for align in ("greedy", "fixed-point"):
             streamed, _ = timed(
-                lambda align=align: pf.fuse_files(checkpoints, Path(folder) / align, alpha=0.4, align=align, progress=False)
+                lambda align=align: pf.fuse_files(
+                    checkpoints, Path(folder) / align, alpha=0.4, align=align, progress=False
+                )
             )
             yield f"pf.fuse_files at alpha 0.4, {align}", f"{streamed:.2f} s", f"{streamed / floor:.1f}"
 
