@@ -155,16 +155,22 @@ def test_unequal_widths() -> None:
     assert gap(output(fused(models, alpha=0.5, mix=(0, 1)).model), output(models[1])) < 1e-4
 
 
-def test_linear_layers_in_a_row() -> None:
-    model, x = Bottleneck(), torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
-    blueprint = pf.trace(model, x)
-    assert rotatable([model], [blueprint], Inputs.of(x)).directions == ("first",)
-    twin = copy.deepcopy(model)
-    turn = torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_seed(1)))[0]
+def turned_bottleneck(model: Any) -> Any:
+    """A copy that computes the same, with what stands between its two linear layers rotated."""
+    twin, width = copy.deepcopy(model), model.first.out_features
+    turn = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(1)))[0]
     with torch.no_grad():
         twin.first.weight.copy_(turn @ model.first.weight)
         twin.first.bias.copy_(turn @ model.first.bias)
         twin.second.weight.copy_(model.second.weight @ turn.T)
+    return twin
+
+
+def test_linear_layers_in_a_row() -> None:
+    model, x = Bottleneck(), torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    blueprint = pf.trace(model, x)
+    assert rotatable([model], [blueprint], Inputs.of(x)).directions == ("first",)
+    twin = turned_bottleneck(model)
     result = pf.fuse([twin, model], x, alpha=0.0, blueprint=blueprint, similarity="rotation")
     assert gap(output(result.model, x), output(model, x)) < 1e-4
 
@@ -173,12 +179,7 @@ def test_linear_layers_in_a_row() -> None:
 def test_directions_in_which_nothing_varies_are_told_apart_by_their_mean(options: dict[str, Any]) -> None:
     """The bottleneck has 16 channels and varies in 4 directions; its bias lies outside of these."""
     model, x = Constant(), torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
-    twin = copy.deepcopy(model)
-    turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(1)))[0]
-    with torch.no_grad():
-        twin.first.weight.copy_(turn @ model.first.weight)
-        twin.first.bias.copy_(turn @ model.first.bias)
-        twin.second.weight.copy_(model.second.weight @ turn.T)
+    twin = turned_bottleneck(model)
     known: dict[str, Any] = {"alpha": 0.0, "data": [x], "method": "partial-ot", "similarity": "rotation"}
     result = pf.fuse([twin, model], x, **known | options)
     assert "first" in result.rotated
