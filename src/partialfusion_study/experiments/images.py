@@ -76,11 +76,6 @@ def report(scale: Scale, results: Results) -> Report:
     return Report(finding if scale != "quick" else "Quick settings.", text, tuple(tables))
 
 
-def of_usual(scale: Scale, split: bool, name: str) -> tuple[Grid, str]:
-    """The grid, and the label of a method with the usual number of images."""
-    return make_grid(scale, split), f"{name}, {usual(scale)}"
-
-
 def _mean(scale: Scale, results: Results, name: str, split: bool) -> float:
     """The mean of a method over all numbers of images."""
     return fmean(make_grid(scale, split).mean(results, f"{name}, {n}", 0.0) for n in counts(scale))
