@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from clusterings import ON_MATRICES, blobs, covariance, inertia
@@ -110,6 +113,24 @@ def test_functions_compile_where_nothing_can_be_stored() -> None:
     names: dict[str, Callable[[int], int]] = {}
     exec("def double(x):\n    return 2 * x", names)
     assert fast(names["double"])(21) == 42
+
+
+def test_functions_compile_on_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from partialfusion.solvers._jit import fast
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    triple = fast(_triple)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        assert triple(14) == 42
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
+
+
+def _triple(x: int) -> int:
+    return 3 * x
 
 
 def test_the_cache_is_renewed_when_any_compiled_part_changes() -> None:

@@ -7,11 +7,14 @@ once; the result stays in __pycache__.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+
+log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,8 +47,21 @@ def _compiled(function: Function, options: dict[str, Any]) -> Function:
         compiled: Any = numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # no directory for the cache can be written
         compiled = numba.njit(nogil=True, **options)(function)
-    stored = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if stored is not None:
+    cache = getattr(compiled, "_cache", None)
+    if (stored := getattr(cache, "_cache_file", None)) is not None:
         stored._source_stamp = STAMP
+        cache.save_overload = _if_possible(cache.save_overload)
     found: Function = compiled
     return found
+
+
+def _if_possible(save: Callable[..., None]) -> Callable[..., None]:
+    """Machine code that cannot be stored, as on a full disk, is used all the same, and compiled again next time."""
+
+    def saved(*args: Any) -> None:
+        try:
+            save(*args)
+        except OSError as error:
+            log.info("compiled code cannot be stored: %s", error)
+
+    return saved
