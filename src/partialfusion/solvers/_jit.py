@@ -47,7 +47,7 @@ def _compiled(function: Function, options: dict[str, Any]) -> Function:
         compiled: Any = numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # no directory for the cache can be written
         compiled = numba.njit(nogil=True, **options)(function)
-    cache = getattr(compiled, "_cache", None)
+    cache: Any = getattr(compiled, "_cache", None)
     if (stored := getattr(cache, "_cache_file", None)) is not None:
         stored._source_stamp = STAMP
         cache.save_overload = _if_possible(cache.save_overload)
