@@ -89,6 +89,26 @@ class _Run:
                 found = self.tracer.activation(value)
                 self.tracer.nonlinear_after |= found.nonlinear_after
                 self.tracer.rigid(found.labels, "output")
+        self._finish_others()
+
+    def _finish_others(self) -> None:
+        """What a weight writes and nothing reads is an output, too, of those that are not the result: the models are
+        mixed there as well."""
+        tracer, bound = self.tracer, [b for group in self.tracer.bound.values() for b in group]
+        written, read = (
+            torch.cat(
+                [torch.empty(0, dtype=torch.long), *(tracer.labels.find(b.labels) for b in bound if b.role == role)]
+            )
+            for role in ("writes", "reads")
+        )
+        for node in self.program.graph.nodes:
+            if node.op == "call_function" and not node.users:
+                for value in tree_leaves(self.values[node]):
+                    if isinstance(value, Activation):
+                        ends = tracer.labels.find(value.labels).unique()
+                        ends = ends[torch.isin(ends, written) & ~torch.isin(ends, read)]
+                        if len(ends):
+                            tracer.rigid(ends, "output")
 
     def _call(self, node: torch.fx.Node) -> Any:
         args, kwargs = self._looked_up(list(node.args)), self._looked_up(dict(node.kwargs))
