@@ -84,7 +84,9 @@ class Threads:
 
 
 def _without_gradients(function: Callable[..., T], *call: Any) -> T:
-    """A new thread does not know that gradients are off."""
+    """A new thread does not know that gradients are off; nor with how many threads to multiply, until it is asked, and
+    sums of other parts have other bits."""
+    torch.get_num_threads()
     with torch.no_grad():
         return function(*call)
 
