@@ -94,7 +94,7 @@ def _attention(module: nn.MultiheadAttention) -> None:
         module.kdim, module.vdim = module.k_proj_weight.shape[1], module.v_proj_weight.shape[1]
 
 
-def _embedding(module: nn.Embedding) -> None:
+def _embedding(module: nn.Embedding | nn.EmbeddingBag) -> None:
     module.embedding_dim = module.weight.shape[1]
 
 
@@ -122,6 +122,7 @@ ATTRIBUTES: dict[type[nn.Module], Callable[..., None]] = {
     nn.GroupNorm: _group_norm,
     nn.MultiheadAttention: _attention,
     nn.Embedding: _embedding,
+    nn.EmbeddingBag: _embedding,
     nn.PReLU: _prelu,
     nn.RNNBase: _recurrent,
     nn.RNNCellBase: _recurrent_cell,

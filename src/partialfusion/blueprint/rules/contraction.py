@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -156,13 +157,18 @@ def attention(t: Tracer, q: Any, k: Any, v: Any, mask: Any = None, *options: Any
 
 @rule("einsum")
 def einsum(t: Tracer, equation: str, operands: list[Any]) -> Activation:
-    """Two activations with one contracted index, as a matrix product."""
-    left, arrow, out = equation.replace(" ", "").partition("->")
+    """Two factors with one contracted index: activations, as a matrix product, or one of them a weight, as a layer."""
+    left, arrow, out = equation.replace(" ", "").replace("...", ".").partition("->")
     terms = left.split(",")
-    if not arrow or len(terms) != 2 or "." in equation or any(isinstance(v, Parameter) for v in operands):
+    if not arrow or len(terms) != 2:
         raise NoRuleError
     first, second = terms
     if len(set(first)) < len(first) or len(set(second)) < len(second):  # a diagonal
+        raise NoRuleError
+    for (value, names), (weight, own) in permutations(zip(operands, terms, strict=True)):
+        if isinstance(weight, Parameter) and len(own) == 2:
+            return _layer(t, value, weight, names, own, out)
+    if "." in equation or any(isinstance(v, Parameter) for v in operands):
         raise NoRuleError
     summed = [c for c in first if c in second and c not in out]
     batch = [c for c in first if c in second and c in out]
@@ -180,6 +186,21 @@ def einsum(t: Tracer, equation: str, operands: list[Any]) -> Activation:
             labels = labels.squeeze(order.index(name))
             order.remove(name)
     return product.with_labels(labels.permute([order.index(c) for c in out]))
+
+
+def _layer(t: Tracer, x: Any, weight: Parameter, names: str, own: str, out: str) -> Activation:
+    """A weight whose indices are `own`, one of which is summed over, on an input whose indices are `names`."""
+    read = [c for c in own if c in names and c not in out]
+    write = [c for c in own if c in out and c not in names]
+    if len(read) != 1 or len(write) != 1 or names.replace(read[0], "") != out.replace(write[0], ""):
+        raise NoRuleError
+    places = [name.index(c) - len(name) for name, c in ((names, read[0]), (out, write[0]))]
+    if any("." in name[place:] for name, place in zip((names, out), places, strict=True)):
+        raise NoRuleError
+    x_dim, out_dim = places
+    return apply_weight(
+        t, x, weight, None, read=own.index(read[0]), write=own.index(write[0]), x_dim=x_dim, out_dim=out_dim
+    )
 
 
 def _arranged(labels: Tensor, names: str, order: list[str]) -> Tensor:

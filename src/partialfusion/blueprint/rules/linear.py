@@ -155,3 +155,12 @@ def embedding(t: Tracer, weight: Any, indices: Any, *options: Any) -> Activation
     if not isinstance(weight, Parameter):
         raise NoRuleError
     return t.computed(t.written(weight, 1, -1), -1, weight)
+
+
+@rule("embedding_bag")
+def embedding_bag(t: Tracer, weight: Any, indices: Any, offsets: Any, *options: Any, **more: Any) -> Any:
+    """Sums, means or maxima of rows, channel by channel; all but the first result count rows."""
+    if not isinstance(weight, Parameter):
+        raise NoRuleError
+    labels = t.written(weight, 1, -1).expand(t.shapes[0])
+    return Activation(labels, frozenset([weight.name])), *(t.fixed(shape) for shape in t.shapes[1:])
