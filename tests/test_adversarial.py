@@ -116,6 +116,10 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(L(6, 8)), nn.ReLU(), L(8, 4)),
         VECTOR,
     ),
+    "masked weights": (
+        lambda: nn.Sequential(nn.utils.prune.random_unstructured(L(6, 8), "weight", 0.3), nn.ReLU(), L(8, 4)),
+        VECTOR,
+    ),
     "functional weights": (
         lambda: Net(lambda m, x: torch.relu(x @ m.v.t()) @ m.w, v=parameter(8, 6), w=parameter(8, 4)),
         VECTOR,

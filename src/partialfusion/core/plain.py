@@ -1,4 +1,4 @@
-"""Weights that modules compute from their parameters, made plain: weight norm, standardised weights."""
+"""Weights that modules compute from their parameters, made plain: weight norm, standardised and masked weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 from torch.overrides import TorchFunctionMode
@@ -23,16 +24,15 @@ LAYERS: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Conv2d: F.conv2d,
     nn.Conv3d: F.conv3d,
 }
-# The older hooks that compute a weight → what removes them and leaves the weight.
-HOOKS: dict[type, Callable[..., nn.Module]] = {WeightNorm: remove_weight_norm, SpectralNorm: remove_spectral_norm}
+HOOKS = WeightNorm, SpectralNorm, BasePruningMethod  # those that compute a weight before every call
 ROUNDING = 1e-9  # relative, in double precision
 
 
 def plain(model: nn.Module) -> nn.Module:
     """The model, or, where modules compute their weights, a copy that holds what they compute.
 
-    Three kinds are known: parametrised modules (weight norm), modules with PyTorch's older hooks for weight norm and
-    spectral norm, and layers with a forward of their own that calls PyTorch's function with a weight that they compute
+    Three kinds are known: parametrised modules (weight norm), modules with PyTorch's hooks for weight norm, spectral norm
+    and masks (torch.nn.utils.prune), and layers with a forward of their own that calls PyTorch's function with a weight that they compute
     from their parameters (standardised weights). Most such weights are normed across channels: zeros beside them, or
     other channels, would change them.
     """
@@ -47,7 +47,7 @@ def plain(model: nn.Module) -> nn.Module:
                 _fold(module)
             elif fold and _hooks(module):
                 for hook in _hooks(module):
-                    HOOKS[type(hook)](module, hook.name)
+                    _remove(hook, module)
             elif fold:
                 _become_layer(module, *_weight_used(module))
     return twin
@@ -88,8 +88,24 @@ def _fold(module: nn.Module) -> None:
 
 
 def _hooks(module: nn.Module) -> list[Any]:
-    """The older hooks that compute weights of a module."""
-    return [hook for hook in module._forward_pre_hooks.values() if type(hook) in HOOKS]
+    """The hooks that compute weights of a module."""
+    return [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, HOOKS)]
+
+
+def _remove(hook: Any, module: nn.Module) -> None:
+    """Remove a hook that computes a weight of a module, and leave the weight."""
+    if isinstance(hook, WeightNorm):
+        remove_weight_norm(module, hook.name)
+    elif isinstance(hook, SpectralNorm):
+        remove_spectral_norm(module, hook.name)
+    else:  # prune.remove would write the masked numbers into the original, which the twin shares with the model
+        name, masked = hook._tensor_name, hook.apply_mask(module)
+        trained = module.get_parameter(f"{name}_orig").requires_grad
+        for left in (name, f"{name}_orig", f"{name}_mask"):
+            delattr(module, left)
+        (key,) = (k for k, h in module._forward_pre_hooks.items() if h is hook)
+        del module._forward_pre_hooks[key]
+        module.register_parameter(name, nn.Parameter(masked.detach().clone(), requires_grad=trained))
 
 
 def _layer(module: nn.Module) -> type[nn.Module] | None:

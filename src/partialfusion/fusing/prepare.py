@@ -54,5 +54,7 @@ def changes_of(given: nn.Module, held: nn.Module) -> tuple[str, ...]:
     apart = [f"{name} is no longer tied to {first[name]}" for name in first if name != first[name] and name in names]
     others = [type(m) for m in given.modules()] != [type(m) for m in held.modules()]
     if others or not set(named_tensors(given)) <= names:
-        apart.append("weights that are computed (weight norm, standardised weights) are plain ones in the result")
+        apart.append(
+            "weights that are computed (weight norm, standardised or masked weights) are plain ones in the result"
+        )
     return tuple(apart)
