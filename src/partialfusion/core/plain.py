@@ -31,10 +31,10 @@ ROUNDING = 1e-9  # relative, in double precision
 def plain(model: nn.Module) -> nn.Module:
     """The model, or, where modules compute their weights, a copy that holds what they compute.
 
-    Three kinds are known: parametrised modules (weight norm), modules with PyTorch's hooks for weight norm, spectral norm
-    and masks (torch.nn.utils.prune), and layers with a forward of their own that calls PyTorch's function with a weight that they compute
-    from their parameters (standardised weights). Most such weights are normed across channels: zeros beside them, or
-    other channels, would change them.
+    Three kinds are known: parametrised modules (weight norm), modules with PyTorch's hooks for weight norm, spectral
+    norm and masks (torch.nn.utils.prune), and layers with a forward of their own that calls PyTorch's function with a
+    weight that they compute from their parameters (standardised weights). Most such weights are normed across channels:
+    zeros beside them, or other channels, would change them.
     """
     known = {id(m) for m in model.modules() if is_parametrized(m) or _hooks(m) or _computes_its_weight(m)}
     if not known:
