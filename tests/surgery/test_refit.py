@@ -48,6 +48,16 @@ def test_a_model_with_itself_or_a_twin_stays_itself(exhibit: Exhibit, alpha: flo
         assert error(outputs(refitted(fused, models, data[:3]), data), outputs(model, data)) < TOLERANCE
 
 
+@pytest.mark.parametrize("mix", [(0.5, 0.5), (0.8, 0.2)])
+def test_a_norm_of_the_inputs_stays_itself(mix: tuple[float, float]) -> None:
+    """It belongs to no hidden channels, so models are averaged there, by their shares."""
+    model = randomised(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 3)), 0).eval()
+    data = [torch.randn(32, 6, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    fused = pf.fuse([model, model], alpha=0.4, mix=mix, data=data, refit=True).model
+    assert error(fused[0](data[0]), model[0](data[0])) < TOLERANCE
+    assert error(fused(data[0]), model(data[0])) < TOLERANCE
+
+
 def test_a_twin_is_restored_whatever_the_statistics_were() -> None:
     """Statistics measured on a few samples are wrong; the targets are those of the sources."""
     exhibit = ZOO["resnet"]

@@ -64,11 +64,12 @@ class TracedModel:
             kernels: space → the kernel pair of this model.
             layout: space → where its channels sit in the target; without it they stand one after the other.
             length: length of the axis in the target; without it, what its channels and other positions need.
-            share: the weight of positions that belong to no channel, on the written axis.
+            share: the weight of positions that belong to no channel, on the written axis and where none do.
         """
-        writes = axis == self.written_axis(name)
+        bound = self.blueprint.axes.get(name, {}).get(axis, ())
+        writes = not bound or axis == self.written_axis(name)
         parts, offset = [], 0
-        for space, binding in self.blueprint.axes.get(name, {}).get(axis, ()):
+        for space, binding in bound:
             pair, copies = kernels[space.name], binding.index.shape[1]
             if layout is None:
                 target = offset + np.arange(pair.targets * copies).reshape(pair.targets, copies)
