@@ -47,3 +47,15 @@ def test_other_heads_keep_their_widths(box: str) -> None:
     assert {name: value.shape for name, value in smaller.items()} == {
         name: value.shape for name, value in Detector(0, box)(X).items()
     }
+
+
+def test_a_last_layer_with_groups_ties_hidden_channels_to_outputs() -> None:
+    """They can only be averaged, which is no mix of the outputs."""
+    torch.manual_seed(0)
+    a, b = (nn.Sequential(nn.Conv1d(3, 8, 3), nn.ReLU(), nn.Conv1d(8, 4, 1, groups=2)).eval() for _ in range(2))
+    x = torch.randn(2, 3, 6)
+    blueprint = pf.trace(b, x)
+    assert set(blueprint.averaged) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    for alpha in (0.4, 1.0):
+        with pytest.raises(pf.ShortfallError, match="grouped with the network's output"):
+            pf.fuse([a, b], x, alpha=alpha, blueprint=blueprint)

@@ -13,9 +13,11 @@ from torch import Tensor
 from ..core.arrays import Ints
 from .compare import operations
 from .labels import FIXED, Labels, Mark, scramble
-from .spaces import AxisBinding, Blueprint, Kind, Norm, NormBinding, Role, Space
+from .spaces import OUTPUT, OUTPUT_GROUP, AxisBinding, Blueprint, Kind, Norm, NormBinding, Role, Space
 from .ties import tied_to_norms
 from .tracer import AxisLabels, Tracer
+
+FIXED_ONLY = torch.tensor([FIXED])
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +131,7 @@ def _alike(tracer: Tracer, bound: list[AxisLabels]) -> list[Members]:
     labels = tracer.labels
     labels.glue_blocks()
     unit_of = labels.units()
+    _mark_groups_of_outputs(tracer, bound, unit_of)
     count = len(unit_of)
     on_axes, known = torch.zeros(count, dtype=torch.long), torch.zeros(count, dtype=torch.bool)
     for number, b in enumerate(bound):
@@ -146,6 +149,16 @@ def _alike(tracer: Tracer, bound: list[AxisLabels]) -> list[Members]:
     group = np.full(count, -1)
     group[units.numpy()] = _in_order_of_appearance(features.unique(dim=0, return_inverse=True)[1].numpy())
     return _members(tracer, bound, unit_of.numpy(), units.numpy(), group, (bundle.numpy(), block.numpy()))
+
+
+def _mark_groups_of_outputs(tracer: Tracer, bound: list[AxisLabels], unit_of: Tensor) -> None:
+    """Hidden channels that move together with outputs, as those that a last layer with groups reads."""
+    labels = tracer.labels
+    outputs = torch.cat([FIXED_ONLY, *(found for found, _, mark in labels.marks if mark.reason == OUTPUT)])
+    written = torch.cat([FIXED_ONLY, *(labels.find(b.labels) for b in bound)]).unique()
+    hidden = torch.isin(unit_of[written], unit_of[outputs]) & ~torch.isin(written, outputs) & (written > FIXED)
+    if bool(hidden.any()):
+        tracer.rigid(written[hidden], OUTPUT_GROUP)
 
 
 def _in_order_of_appearance(classes: Ints) -> Ints:

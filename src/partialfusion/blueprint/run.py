@@ -16,6 +16,7 @@ from ..errors import TraceError
 from .labels import FIXED
 from .program import Program
 from .registry import RULES, STRICT, NoRuleError, RuleError, is_strict
+from .spaces import OUTPUT
 from .tracer import Tracer
 from .values import Activation, Constant, Parameter, Value
 
@@ -88,7 +89,7 @@ class _Run:
             if isinstance(value, Value):
                 found = self.tracer.activation(value)
                 self.tracer.nonlinear_after |= found.nonlinear_after
-                self.tracer.rigid(found.labels, "output")
+                self.tracer.rigid(found.labels, OUTPUT)
         self._finish_others()
 
     def _finish_others(self) -> None:
@@ -108,7 +109,7 @@ class _Run:
                         ends = tracer.labels.find(value.labels).unique()
                         ends = ends[torch.isin(ends, written) & ~torch.isin(ends, read)]
                         if len(ends):
-                            tracer.rigid(ends, "output")
+                            tracer.rigid(ends, OUTPUT)
 
     def _call(self, node: torch.fx.Node) -> Any:
         args, kwargs = self._looked_up(list(node.args)), self._looked_up(dict(node.kwargs))

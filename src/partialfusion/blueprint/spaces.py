@@ -18,6 +18,8 @@ Kind = Literal["elastic", "permutable", "rigid"]
 # What a whole number that a module keeps repeats: how many heads there are, how many channels they have together, or
 # any other width, of what the module's parameters write, of what they read, or of either.
 Repeats = Literal["heads", "inner", "width", "written", "read"]
+# Why channels are rigid: they are outputs, or move together with some.
+OUTPUT, OUTPUT_GROUP = "output", "grouped with the network's output"
 
 
 def owner(parameter: str) -> str:
@@ -109,6 +111,11 @@ class Space:
     def heads(self) -> int:
         """The number of its blocks."""
         return 0 if self.blocks is None else int(self.blocks.max()) + 1
+
+    @property
+    def is_output(self) -> bool:
+        """Whether its channels are outputs and nothing else, so that averaging them mixes the models' outputs."""
+        return OUTPUT in self.reasons and OUTPUT_GROUP not in self.reasons
 
     def index(self, parameter: str, axis: int) -> Ints:
         """(units × multiplicity) places of the units on an axis of a parameter."""
@@ -221,7 +228,8 @@ class Blueprint:
         """Why a parameter can only be averaged."""
         reasons = dict.fromkeys(r for s in self._written(name) if s.kind != "elastic" for r in s.reasons)
         scaled = "outputs that are scaled behind their layer"
-        return tuple(scaled if r == "output" else r for r in reasons) or ("belongs to no channels of a hidden layer",)
+        told = (scaled if r == OUTPUT and OUTPUT_GROUP not in reasons else r for r in reasons)
+        return tuple(told) or ("belongs to no channels of a hidden layer",)
 
     def _written(self, name: str) -> list[Space]:
         """The spaces that a parameter writes or scales."""
@@ -231,13 +239,13 @@ class Blueprint:
         """Whether every entry of a parameter can go into channels of its own, or only mixes outputs."""
         bound_to = self.axes.get(name, {})
         if name in self.tied:
-            return all(s.kind == "elastic" or "output" in s.reasons for bound in bound_to.values() for s, _ in bound)
+            return all(s.kind == "elastic" or s.is_output for bound in bound_to.values() for s, _ in bound)
         if name in self.scalars:
             return all(s.kind == "elastic" for bound in bound_to.values() for s, _ in bound)
         for axis, bound in bound_to.items():
             if all(b.role == "reads" for _, b in bound):
                 continue
-            if all("output" in s.reasons and b.role == "writes" and not s.names("scales") for s, b in bound):
+            if all(s.is_output and b.role == "writes" and not s.names("scales") for s, b in bound):
                 return True
             covered = sum(b.index.size for s, b in bound if s.kind == "elastic")
             return covered == self.shapes[name][axis]

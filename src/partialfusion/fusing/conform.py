@@ -117,7 +117,7 @@ def _only_widths_differ(shapes: Mapping[str, tuple[int, ...]], blueprint: Bluepr
             if n == m:
                 continue
             bound = [s for s, _ in blueprint.axes.get(name, {}).get(axis, ())]
-            if any("output" in s.reasons for s in bound):
+            if any(s.is_output for s in bound):
                 raise MismatchError(f"{difference}: the models have different output widths ({n} and {m})")
             if not bound:
                 raise MismatchError(

@@ -67,7 +67,7 @@ def check_reducible(model: nn.Module, blueprint: Blueprint, *, fuses: bool, allo
     kinds = {space.kind for space in blueprint}
     if kinds & ({"elastic", "permutable"} if fuses else {"elastic"}) or (fuses and not blueprint.averaged):
         return
-    why = shorten([f"{s.name}: {'; '.join(s.reasons)}" for s in blueprint if s.reasons != ("output",)])
+    why = shorten([f"{s.name}: {'; '.join(s.reasons)}" for s in blueprint if not s.is_output])
     what = (
         "the result would be the plain average: no channels can be matched or kept apart"
         if fuses
