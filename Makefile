@@ -42,10 +42,11 @@ test-oldest:
 test-newest:
 	$(call core-with,$(NEWEST),--upgrade $(LATEST))
 
-# Twenty thousand changed files and 140 kills, in ten to fifteen minutes on two cores, and calls from eight threads, twenty
-# rounds each; less of all is among the tests.
+# Twenty thousand changed files and 140 kills, in ten to fifteen minutes on two cores, calls from eight threads, twenty
+# rounds each, and two hundred random networks; less of all is among the tests.
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 PARTIALFUSION_THREADS=8,20 $(BIN)/python -m pytest tests/test_alone.py -k threads
+	cd tests && OMP_NUM_THREADS=1 PYTHONPATH=. ../$(BIN)/python -m fuzz.networks
 	cd tests && OMP_NUM_THREADS=1 PYTHONPATH=. ../$(BIN)/python -m fuzz
 
 check: $(READY)

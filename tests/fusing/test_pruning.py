@@ -208,3 +208,13 @@ def test_a_grouped_convolution_loses_whole_groups() -> None:
     result = pf.prune(model, x, keep={"enter.0": 0.5}, data=data_of("grouped"))
     assert result.model.grouped.groups == 2
     assert result.model.grouped.weight.shape == (4, 3, 3, 3)
+
+
+@pytest.mark.parametrize("keep", [0.25, 0.5, 0.75])
+def test_a_single_group_stays_one(keep: float) -> None:
+    model = randomised(nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(1, 8), nn.GroupNorm(2, 8), nn.Conv2d(8, 4, 1)), 0)
+    x = torch.randn(2, 3, 6, 6)
+    pruned = pf.prune(model, x, keep=keep).model
+    assert pruned(x).shape == model(x).shape
+    assert pruned[1].num_groups == 1
+    assert pruned[2].num_channels // pruned[2].num_groups == 4

@@ -80,7 +80,8 @@ def _layer_norm(module: nn.LayerNorm | nn.RMSNorm) -> None:
 
 def _group_norm(module: nn.GroupNorm) -> None:
     if module.weight is not None:
-        module.num_groups = module.num_groups * module.weight.shape[0] // module.num_channels
+        if module.num_groups > 1:  # groups keep their size; a single one holds all channels
+            module.num_groups = module.num_groups * module.weight.shape[0] // module.num_channels
         module.num_channels = module.weight.shape[0]
 
 
