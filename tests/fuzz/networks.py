@@ -222,6 +222,7 @@ SELF: dict[str, dict[str, Any]] = {
     "by activations": {"alpha": 0.3, "data": True},
     "refitted": {"alpha": 0.3, "data": True, "refit": True},
     "interpolated": {"alpha": 0.3, "data": True, "method": "interpolate"},
+    "rotated": {"alpha": 0.3, "data": True, "similarity": "rotation"},
     "clustered": {"alpha": 0.3, "data": True, "method": "cluster"},
 }
 

@@ -138,9 +138,9 @@ class _Measured:
     def on(cls, sources: Sources, spaces: Sequence[str], seed: int) -> _Measured:
         need = Need("post", within=True)
         if sources.batches is None:
-            return cls(_places(sources.noise(need, seed), spaces), {})
+            return cls(_places(sources.noise(need, seed, spaces=spaces), spaces), {})
         found = Activations.record(sources.models, sources.blueprints, sources.batches, spaces, {need})
-        noise = sources.background(need, seed)
+        noise = sources.background(need, seed, spaces)
         return cls(_places(found, spaces), {} if noise is None else _places(noise, spaces))
 
     def relative(self, space: str) -> Floats:

@@ -164,14 +164,15 @@ class Sources:
             shown = [self.inputs.signature.inputs(batch) for batch in itertools.islice(self.batches, 1)]
         return {x: [run(m, x) for m in self.models] for x in (self.inputs, *shown)}
 
-    def noise(self, need: Need, seed: int, *, little: bool = False) -> Activations:
-        """What is measured on noise in the place of data: as much of it as the widest spaces need, up to a limit; or
-        just as little as tells channels apart."""
+    def noise(self, need: Need, seed: int, *, spaces: Sequence[str] | None = None, little: bool = False) -> Activations:
+        """What is measured on noise in the place of data, in some spaces or all elastic ones: as much of it as the
+        widest of them need, up to a limit; or just as little as tells channels apart."""
         self.require_numbers()
+        seen = self.names("elastic") if spaces is None else spaces
 
         def record(runs: int, rows: int | None) -> Activations:
             batches = noise(self.inputs, runs, seed, rows=rows)
-            return Activations.record(self.models, self.blueprints, batches, self.names("elastic"), {need})
+            return Activations.record(self.models, self.blueprints, batches, seen, {need})
 
         rows: int | None = NOISE_ROWS
         try:
@@ -184,10 +185,10 @@ class Sources:
         runs = max((m.wanted(NOISE_SAMPLES) for m in first.moments.values()), default=1)
         return first if runs <= 1 else record(min(runs, NOISE_RUNS), rows)
 
-    def background(self, need: Need, seed: int) -> Activations | None:
+    def background(self, need: Need, seed: int, spaces: Sequence[str] | None = None) -> Activations | None:
         """What is measured on noise beside the data; None, with a warning, where the models do not run on it."""
         try:
-            return self.noise(need, seed)
+            return self.noise(need, seed, spaces=spaces)
         except Exception as error:  # whatever the code of a model raises for inputs that it does not expect
             log.warning(
                 "the models do not run on noise (%s): the data alone tells channels apart that it hardly shows",
