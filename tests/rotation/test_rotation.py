@@ -279,11 +279,11 @@ def test_every_kind_has_a_network() -> None:
     assert {Transformer(kind=kind).kind for kind in KINDS} == set(KINDS)
 
 
-def test_auto_rotates_transformers_where_there_is_data() -> None:
+def test_by_default_transformers_are_rotated_where_the_method_is_automatic_and_there_is_data() -> None:
     models = [Transformer(0), Transformer(1)]
-    assert fused(models, alpha=0.2, method="auto", similarity="auto").rotated
-    assert not fused(models, alpha=0.2, method="auto", similarity="auto", data=None).rotated
-    assert not fused(models, alpha=0.2, similarity="auto").rotated
+    assert fused(models, alpha=0.2, method="auto", similarity=None).rotated
+    assert not fused(models, alpha=0.2, method="auto", similarity=None, data=None).rotated
+    assert not fused(models, alpha=0.2, similarity=None).rotated
 
 
 def test_a_frontier_shows_the_directions() -> None:

@@ -206,7 +206,8 @@ class Fusion:
         unrefitted: weights that were to be refitted and could not.
         rounding: what rounding to multiples of channels did to the sizes.
         compared: method → how far its outputs are from the models' on the data, relative to their spread, where
-            several methods were tried; the nearest was taken.
+            several methods were tried, "permutation" and "rotation" where channels and directions were, or both as in
+            "cluster, rotation"; the nearest was taken.
     """
 
     model: nn.Module
