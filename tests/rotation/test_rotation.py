@@ -20,7 +20,7 @@ from partialfusion.core.inputs import Inputs
 from partialfusion.io.storage import resave
 from partialfusion.rotation import Rotatable, rotatable
 
-from .networks import CLASSES, KINDS, WIDTH, Bottleneck, Constant, Transformer, rotated_by_hand, samples
+from .networks import CLASSES, KINDS, WIDTH, Bottleneck, Constant, Transformer, heads_reversed, rotated_by_hand, samples
 
 
 @cache
@@ -118,8 +118,13 @@ def test_generalised_pruning_recovers_it_too(model: Transformer, method: str) ->
     assert gap(output(result.model), output(model)) < 1e-4
 
 
-def test_three_models(model: Transformer) -> None:
-    result = fused([rotated_by_hand(model, 1), rotated_by_hand(model, 2), model], alpha=0.3)
+@pytest.mark.parametrize("data", [True, False], ids=["data", "noise"])
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_three_models(model: Transformer, alpha: float, data: bool) -> None:
+    """Rotated twins, one of them with its heads in another order."""
+    twins = [rotated_by_hand(heads_reversed(model), 1), rotated_by_hand(model, 2)]
+    assert gap(output(twins[0]), output(model)) < 1e-5
+    result = fused([*twins, model], alpha=alpha, data=batches() if data else None)
     assert gap(output(result.model), output(model)) < 1e-4
 
 

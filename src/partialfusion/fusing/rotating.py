@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..blueprint import Blueprint
+from ..blueprint import Blueprint, Space
 from ..core.arrays import Floats, Ints
 from ..features import Activations, Need
 from ..features.moments import Moments
 from ..features.readers import BACKGROUND
 from ..rotation import Rotatable, Rotations, head_channels
 from ..solvers import assignment
-from ..solvers.directions import Cross, alike_first, directions, similarity
+from ..solvers.directions import Cross, alike_first, directions, similarity, within_head
+from ..solvers.heads import pair_heads, rotations_into_last
 from .align import Aligner
-from .align.joint import block_diagonal, descend, nearest, within_head, without_mean
+from .align.joint import block_diagonal, descend, nearest, without_mean
 from .options import Recipe
 from .sources import Sources
 
@@ -49,14 +49,15 @@ def rotated(sources: Sources, rotatable: Rotatable, recipe: Recipe, *, keep_norm
     opened = [rotatable.opened(b) for b in blueprints]
     measured = _Measured.on(sources.turned(models, opened), rotatable.spaces, recipe.seed)
     heads: list[dict[str, Floats]] = [{} for _ in range(last)]
-    for m, spaces in product(range(last), rotatable.heads.values()):
-        heads[m] |= _heads(measured, spaces, opened, m, _pairs(rotatable))
+    for spaces in rotatable.heads.values():
+        for m, turns in enumerate(_heads(measured, spaces, opened, _pairs(rotatable))):
+            heads[m] |= turns
     jointly: dict[str, Floats] = {}
     if recipe.align == "fixed-point" and last == 1 and all(len(set(sources.widths[s])) == 1 for s in rotatable.spaces):
         jointly = _jointly(sources, models, rotatable, recipe, measured, heads[0], uncentred=not keep_norms)
         heads = [{s: _blocks(jointly[s], opened[0], s) for s in heads[0]}]
         models[0] = folded(0)
-    turns: list[dict[str, Floats]] = [*heads, {}]
+    turned: list[dict[str, Floats]] = [*heads, {}]
     paired: dict[str, list[Floats]] = {}
     for name in rotatable.directions:
         centred, into = _centred(rotatable, name), jointly.get(name)
@@ -67,9 +68,9 @@ def rotated(sources: Sources, rotatable: Rotatable, recipe: Recipe, *, keep_norm
         else:
             paired[name] = costs
         for m, frame in enumerate(frames):
-            turns[m][name] = frame
+            turned[m][name] = frame
     precision = _precision(models)
-    found = tuple({s: torch.from_numpy(r).to(precision) for s, r in turn.items()} for turn in turns)
+    found = tuple({s: torch.from_numpy(r).to(precision) for s, r in turns.items()} for turns in turned)
     rotations = Rotations(found, uncentred=not keep_norms, left=rotatable.left)
     return sources.turned(models, rotatable.turned(models, blueprints, rotations), paired), rotations
 
@@ -208,6 +209,35 @@ def _frames(
 
 
 def _heads(
+    measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blueprint], pairs: Mapping[str, Ints]
+) -> list[dict[str, Floats]]:
+    """For each model but the last, how the heads of a bundle are rotated: two models, or models whose heads differ in
+    number or size, into the last one's; more into where all fit each other best."""
+    last = len(blueprints) - 1
+    makes = {tuple(len(channels) for s in spaces for channels in head_channels(b[s])) for b in blueprints}
+    if last < 2 or len(makes) > 1:
+        return [_into_last(measured, spaces, blueprints, m, pairs) for m in range(last)]
+    known: dict[tuple[int, int], dict[str, Floats]] = {}
+
+    def alike(i: int, j: int) -> dict[str, Floats]:
+        if (i, j) not in known:
+            known[i, j] = {s: _between_heads(measured.cross(s), [b[s] for b in blueprints], i, j) for s in spaces}
+        return known[i, j]
+
+    return rotations_into_last(pair_heads(alike, last + 1, pairs))
+
+
+def _between_heads(cross: Cross, spaces: Sequence[Space], i: int, j: int) -> Floats:
+    """(heads × heads × c × c) covariances of the channels of two models' heads, relative to the size of both."""
+    ours, theirs = (np.stack(head_channels(spaces[k])) for k in (i, j))
+    sizes = [np.diag(cross(k, k))[channels].sum(1) for k, channels in ((i, ours), (j, theirs))]
+    size = np.sqrt(np.maximum(np.multiply.outer(*sizes), 0.0))
+    scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+    blocks: Floats = cross(i, j)[ours[:, None, :, None], theirs[None, :, None, :]] * scale[:, :, None, None]
+    return blocks
+
+
+def _into_last(
     measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blueprint], m: int, pairs: Mapping[str, Ints]
 ) -> dict[str, Floats]:
     """Space → (heads × channels × channels) the rotation that brings every head of a model into the channels of the one

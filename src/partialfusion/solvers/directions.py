@@ -64,6 +64,11 @@ def phases(cross: Floats, pairs: Ints) -> Floats:
     return found
 
 
+def within_head(cross: Floats, pairs: Ints | None) -> Floats:
+    """(n × n) the rotation with the largest inner product with a matrix, within pairs of channels if there are any."""
+    return procrustes(cross) if pairs is None else phases(cross, pairs)
+
+
 def similarity(cross: Floats, ours: float, theirs: float, pairs: Ints | None = None) -> float:
     """How well two spaces correspond under the best rotation, 0 … 1: the sum of the singular values of their
     covariance, relative to their sizes (the sums of their variances). With pairs, under the best turns within them."""

@@ -14,7 +14,7 @@ from ...features import TracedModel, WeightCosts
 from ...features.weights import Couplings
 from ...kernels import Coupling
 from ...rotation import head_channels, turn
-from ...solvers.directions import phases, procrustes
+from ...solvers.directions import procrustes, within_head
 
 SWEEPS = 20  # at most
 LEAST_GAIN = 1e-3  # of the objective, which is at most one for each space and kind of similarity
@@ -73,11 +73,6 @@ def _step(alike: Floats, space: Space, pairs: Ints | None, *, centred: bool) -> 
         return nearest(alike, centred=centred)
     blocks = [within_head(alike[np.ix_(channels, channels)], pairs) for channels in head_channels(space)]
     return block_diagonal(np.stack(blocks), space)
-
-
-def within_head(alike: Floats, pairs: Ints | None) -> Floats:
-    """(n × n) the rotation with the largest inner product with a matrix, within pairs of channels if there are any."""
-    return procrustes(alike) if pairs is None else phases(alike, pairs)
 
 
 def nearest(alike: Floats, *, centred: bool) -> Floats:
