@@ -152,9 +152,20 @@ def test_norms_stay_what_they_are_where_the_stream_is_fused_as_a_whole() -> None
     assert [p.shape for p in whole.parameters()] == [p.shape for p in models[0].parameters()]
 
 
-def test_unequal_widths() -> None:
+def test_what_cannot_be_aligned_jointly_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    three = [Transformer(k) for k in range(3)]
+    result = fused(three, alpha=0.0)
+    told = "rotated in one pass: joint alignment is for two models"
+    assert caplog.text.count(told) == str(result.summary()).count(told) == 1
+    caplog.clear()
+    for quiet in (fused(three, alpha=0.0, align="greedy"), fused(three[1:], alpha=0.0)):
+        assert "one pass" not in str(quiet.summary()) + caplog.text
+
+
+def test_unequal_widths(caplog: pytest.LogCaptureFixture) -> None:
     models = [Transformer(0, width=14), Transformer(1)]
     result = fused(models, alpha=0.5)
+    assert "joint alignment needs equal widths, and embed differ" in caplog.text
     assert result.plan["embed"].width == WIDTH + 7
     assert output(result.model).shape == (16, CLASSES)
     assert gap(output(fused(models, alpha=0.5, mix=(0, 1)).model), output(models[1])) < 1e-4

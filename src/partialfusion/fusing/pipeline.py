@@ -163,6 +163,7 @@ class Pipeline:
             other.models = other.sources.models
             other._aligners, other._pruners = {}, {}
             self._turned[key] = other
+            self.notices.once(*([other._rotations.alone] if other._rotations.alone else []))
         return self._turned[key].reporting_to(self.progress)
 
     @property

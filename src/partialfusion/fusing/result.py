@@ -294,7 +294,7 @@ class Fusion:
             self.latency,
             self.operations,
             not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
-            shorten(self.rotated),
+            "; ".join(filter(None, [shorten(self.rotated), self.rotations.alone if self.rotations else ""])),
             shorten(self.unrotated),
             self.rounding,
             ", ".join(f"{method} {distance:.2g}" for method, distance in self.compared.items()),
