@@ -88,7 +88,7 @@ def fuse(
     method: Method = "partial-ot",
     features: Features = "auto",
     site: Site = "auto",
-    similarity: Basis = "auto",
+    similarity: Basis | None = None,
     align: Align = "fixed-point",
     masses: Masses = "equal",
     data: Iterable[Any] | None = None,
@@ -153,8 +153,10 @@ def fuse(
             for spaces with batch norm, in networks with ReLU, for "zip" and for "interpolate".
         similarity: compare channels ("permutation") or, in spaces that may be rotated, directions ("rotation"): the
             residual stream of a transformer that is read through norms alone, queries with keys and values within a
-            head, linear layers in a row. Everywhere else channels are compared. "auto" is rotation for transformers
-            where the method is "auto" and there is data.
+            head, linear layers in a row. Everywhere else channels are compared. "auto" tries both, and takes the
+            result whose outputs are nearer to the models' on the data, see `compared` of the result; without data it is
+            permutation. Default: rotation for transformers where the method is "auto" and there is data, else
+            permutation.
         align: "fixed-point" (coordinate descent over all spaces) or "greedy" (one pass).
         masses: how much each channel counts in optimal transport, for "ot" and "partial-ot" with a given alpha: "equal"
             (one to one where widths are equal), or by the norm of its "incoming" or "outgoing" weights, each model's
@@ -237,7 +239,7 @@ def prune(
     method: PruningName | PruningMethod = "cluster",
     features: Features = "auto",
     site: Site = "auto",
-    similarity: Basis = "auto",
+    similarity: Basis | None = None,
     data: Iterable[Any] | None = None,
     norm: NormRule = "auto",
     refit: Refit = "auto",
@@ -276,7 +278,7 @@ def prune(
         site: take activations "pre" the activation function or "post"; "auto" is pre, but post for spaces with batch
             norm, in networks with ReLU, for "zip" and for "interpolate".
         similarity: choose among channels ("permutation") or, in spaces that may be rotated, among the principal
-            directions ("rotation"), as SliceGPT does; "auto" as for `fuse`.
+            directions ("rotation"), as SliceGPT does; "auto" and the default as for `fuse`.
         data: batches of inputs, of (input, label) pairs or of mappings of keyword inputs; labels are not used.
         norm: statistics of batch norms: "recalibrate" on the data, or the "analytic" data-free rule. "repair" also
             gives channels that no norm follows the spread and mean that they had, from the data, or from weights

@@ -50,7 +50,7 @@ class MethodConfig:
     by: Importance = "incoming"
     images: int = 0
     refit: bool = False
-    similarity: Basis = field(default="auto", metadata={"added": True})
+    similarity: Basis | None = field(default=None, metadata={"added": True})
     joint: bool = field(default=False, metadata={"added": True})
     norm: NormRule = field(default="auto", metadata={"added": True})
     drawn_from: Drawn = field(default="train", metadata={"added": True})

@@ -1,4 +1,7 @@
-"""Runs the catalogue and writes its pages: python -m tests.catalogue [torchvision] [transformers]"""
+"""Runs the catalogue and writes its pages: python -m tests.catalogue [torchvision] [transformers]
+
+`python -m tests.catalogue transformers vit llama` runs the checks of these models of the zoo and prints their lines.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,13 @@ alpha = 0.4 with weight features and fixed-point alignment, without tracing.
 
 
 def main() -> None:
-    """Both pages, or those that are named; the exit code tells of failures."""
+    """Both pages, or those that are named, or some transformers; the exit code tells of failures."""
     pages = {"torchvision": torchvision, "transformers": transformers.main, "zoo": zoo}
     chosen = sys.argv[1:] or ["torchvision", "transformers"]
+    some = chosen[1:]
+    if chosen[0] == "transformers" and some and set(some) <= set(transformers.ZOO):
+        failed = transformers.show(some)
+        raise SystemExit(f"failing: {', '.join(failed)}" if failed else 0)
     if unknown := [name for name in chosen if name not in pages]:
         raise SystemExit(f"no page {', '.join(unknown)}; there are {', '.join(pages)}")
     failed = [name for page in chosen for name in pages[page]()]

@@ -38,9 +38,9 @@ the tiny models and in double precision for those of timm's families, where roun
 - *itself*: the model is fused with itself at alpha = 0;
 - *twin*: the model is fused at alpha = 0 with a copy whose stream, heads, channels within heads and MLPs were reordered
   by hand, matched by weights and by activations; the larger deviation is shown;
-- *directions*: with `similarity="rotation"` the model is fused with itself and with a copy whose heads were rotated by
-  hand, too, at alpha = 0, and two models are rotated and then kept apart, which is the ensemble; the largest deviation
-  is shown;
+- *directions*: with `similarity="rotation"` the model is fused with itself and with a reordered copy whose heads were
+  rotated by hand, too, at alpha = 0, and two models are rotated and then kept apart, which is the ensemble; the largest
+  deviation is shown;
 - *pruned*: half of every elastic space is kept; the result has fewer heads and a narrower stream, runs, and has so many
   parameters relative to the whole.
 
@@ -84,11 +84,21 @@ class Row:
         return self.traced is None or any(text.startswith(FAILED) for text in self.checks.values())
 
 
+CHECKS = ["ensemble", "itself", "twin", "directions", "pruned"]
+
+
+def show(names: list[str]) -> list[str]:
+    """Prints the lines of some models of the zoo, and writes no page; gives the names of those that fail."""
+    rows, _ = _rows(names, [])
+    print(_table(rows, CHECKS))
+    return [r.name for r in rows if r.failing]
+
+
 def main(*, families_too: bool = True) -> list[str]:
     """Writes the page; gives the names of the models that fail."""
     start = time.perf_counter()
     zoo, families = _rows(list(ZOO), list(MEMBERS) if families_too else [])
-    parts = [_introduction(zoo, start), _table(zoo, ["ensemble", "itself", "twin", "directions", "pruned"]), ""]
+    parts = [_introduction(zoo, start), _table(zoo, CHECKS), ""]
     parts.append(_families(families) if families_too else WITHOUT_FAMILIES)
     PAGE.write_text("\n".join(parts) + "\n")
     failed = [r.name for r in zoo if r.failing] + [f"timm's {r.name}" for r in families if r.failing]

@@ -49,6 +49,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
             round_to: 4
             mix: [0.3, 0.7]
             features: activations
+            similarity: auto
             align: greedy
             masses: outgoing
             site: post
@@ -73,6 +74,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
         round_to=4,
         mix=[0.3, 0.7],
         features="activations",
+        similarity="auto",
         align="greedy",
         masses="outgoing",
         site="post",
@@ -89,7 +91,7 @@ def test_equals_the_library_and_the_command(folder: Path) -> None:
     typed = [
         *("fuse", SMALL, "a.safetensors", "b.pt", "--input", "2,6", "--alpha", "2=1", "--alpha", "0.25"),
         *("--round-to", "4", "--mix", "0.3,0.7", "--features", "activations", "--align", "greedy", "--site", "post"),
-        *("--masses", "outgoing"),
+        *("--masses", "outgoing", "--similarity", "auto"),
         *(
             "--norm",
             "analytic",

@@ -129,6 +129,19 @@ def keeping_the_mean(n: int, seed: int) -> Tensor:
     return basis @ inner @ basis.T
 
 
+def heads_reversed(model: Transformer) -> Transformer:
+    """The same function with the heads of every layer in the other order."""
+    twin = copy.deepcopy(model)
+    order = torch.arange(WIDTH).view(HEADS, -1).flip(0).flatten()
+    for block in twin.blocks:
+        for layer in (block.q, block.k, block.v):
+            layer.weight.data = layer.weight.data[order]
+            if layer.bias is not None:
+                layer.bias.data = layer.bias.data[order]
+        block.o.weight.data = block.o.weight.data[:, order]
+    return twin
+
+
 def rotated_by_hand(model: Transformer, seed: int = 0) -> Transformer:
     """The same function with a rotated stream and rotated heads, written down weight by weight."""
     twin = copy.deepcopy(model).double()

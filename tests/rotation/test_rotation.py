@@ -20,7 +20,7 @@ from partialfusion.core.inputs import Inputs
 from partialfusion.io.storage import resave
 from partialfusion.rotation import Rotatable, rotatable
 
-from .networks import CLASSES, KINDS, WIDTH, Bottleneck, Constant, Transformer, rotated_by_hand, samples
+from .networks import CLASSES, KINDS, WIDTH, Bottleneck, Constant, Transformer, heads_reversed, rotated_by_hand, samples
 
 
 @cache
@@ -118,8 +118,13 @@ def test_generalised_pruning_recovers_it_too(model: Transformer, method: str) ->
     assert gap(output(result.model), output(model)) < 1e-4
 
 
-def test_three_models(model: Transformer) -> None:
-    result = fused([rotated_by_hand(model, 1), rotated_by_hand(model, 2), model], alpha=0.3)
+@pytest.mark.parametrize("data", [True, False], ids=["data", "noise"])
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_three_models(model: Transformer, alpha: float, data: bool) -> None:
+    """Rotated twins, one of them with its heads in another order."""
+    twins = [rotated_by_hand(heads_reversed(model), 1), rotated_by_hand(model, 2)]
+    assert gap(output(twins[0]), output(model)) < 1e-5
+    result = fused([*twins, model], alpha=alpha, data=batches() if data else None)
     assert gap(output(result.model), output(model)) < 1e-4
 
 
@@ -147,9 +152,20 @@ def test_norms_stay_what_they_are_where_the_stream_is_fused_as_a_whole() -> None
     assert [p.shape for p in whole.parameters()] == [p.shape for p in models[0].parameters()]
 
 
-def test_unequal_widths() -> None:
+def test_what_cannot_be_aligned_jointly_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    three = [Transformer(k) for k in range(3)]
+    result = fused(three, alpha=0.0)
+    told = "rotated in one pass: joint alignment is for two models"
+    assert caplog.text.count(told) == str(result.summary()).count(told) == 1
+    caplog.clear()
+    for quiet in (fused(three, alpha=0.0, align="greedy"), fused(three[1:], alpha=0.0)):
+        assert "one pass" not in str(quiet.summary()) + caplog.text
+
+
+def test_unequal_widths(caplog: pytest.LogCaptureFixture) -> None:
     models = [Transformer(0, width=14), Transformer(1)]
     result = fused(models, alpha=0.5)
+    assert "joint alignment needs equal widths, and embed differ" in caplog.text
     assert result.plan["embed"].width == WIDTH + 7
     assert output(result.model).shape == (16, CLASSES)
     assert gap(output(fused(models, alpha=0.5, mix=(0, 1)).model), output(models[1])) < 1e-4
@@ -279,11 +295,11 @@ def test_every_kind_has_a_network() -> None:
     assert {Transformer(kind=kind).kind for kind in KINDS} == set(KINDS)
 
 
-def test_auto_rotates_transformers_where_there_is_data() -> None:
+def test_by_default_transformers_are_rotated_where_the_method_is_automatic_and_there_is_data() -> None:
     models = [Transformer(0), Transformer(1)]
-    assert fused(models, alpha=0.2, method="auto", similarity="auto").rotated
-    assert not fused(models, alpha=0.2, method="auto", similarity="auto", data=None).rotated
-    assert not fused(models, alpha=0.2, similarity="auto").rotated
+    assert fused(models, alpha=0.2, method="auto", similarity=None).rotated
+    assert not fused(models, alpha=0.2, method="auto", similarity=None, data=None).rotated
+    assert not fused(models, alpha=0.2, similarity=None).rotated
 
 
 def test_a_frontier_shows_the_directions() -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from scipy.linalg import orthogonal_procrustes
 from scipy.stats import ortho_group
 
-from partialfusion.core.arrays import Floats
-from partialfusion.solvers.directions import alike_first, directions, procrustes, similarity
+from partialfusion.core.arrays import Floats, Ints
+from partialfusion.solvers.directions import (
+    alike_first,
+    directions,
+    generalised,
+    most_alike,
+    procrustes,
+    similarity,
+    within_head,
+)
 
 
 def covariances(samples: list[Floats]):
@@ -25,6 +35,28 @@ def test_procrustes_is_scipys() -> None:
     a, b = rng.normal(size=(50, 6)), rng.normal(size=(50, 6))
     expected, _ = orthogonal_procrustes(a, b)
     np.testing.assert_allclose(procrustes(a.T @ b), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("pairs", [None, np.array([[0, 2], [1, 3]])])
+def test_heads_of_several_models_fit_each_other_ever_better(
+    pairs: Ints | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(30, 4))
+    cross, history = covariances([common + 2 * rng.normal(size=(30, 4)) for _ in range(4)]), []
+    for sweeps in range(6):
+        monkeypatch.setattr("partialfusion.solvers.directions.SWEEPS", sweeps)
+        found = generalised(cross, 4, 4, pairs)
+        history.append(sum((found[i] * (cross(i, j) @ found[j])).sum() for i, j in combinations(range(4), 2)))
+    assert (np.diff(history) > -1e-9 * history[0]).all()
+    assert history[-1] > 1.001 * history[0]
+
+
+@pytest.mark.parametrize("pairs", [None, np.array([[0, 2], [1, 3]])])
+def test_the_largest_inner_product_is_that_of_the_best_rotation(pairs: Ints | None) -> None:
+    towards = np.random.default_rng(0).normal(size=(3, 2, 4, 4))
+    best = np.array([[(within_head(block, pairs) * block).sum() for block in row] for row in towards])
+    np.testing.assert_allclose(most_alike(towards, pairs), best, rtol=1e-12)
 
 
 def test_similarity_is_one_for_a_rotation_and_small_for_noise() -> None:

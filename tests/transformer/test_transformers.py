@@ -13,7 +13,9 @@ from .needs import need
 from .twins import Family, unmatched
 from .zoo import ZOO
 
-ROTATED = ("vit", "llama")  # layer norms; RMS norms, rotary positions and grouped queries
+# By directions: layer norms; RMS norms, rotary positions and grouped queries; a tied embedding; norms behind the sums;
+# packed queries, keys and values; factors, and no stream that may be rotated.
+ROTATED = ("vit", "llama", "gpt2", "bert", "nn_encoder_pre", "timm_convnext")
 # Models with the layers of another: what one does with results is tested on that one, and on all in `make catalogue`.
 REPEATED = {
     "deit": "vit",

@@ -58,7 +58,7 @@ def bench(
     method: opt.FuseMethod = "partial-ot",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
-    similarity: opt.Similarity = "auto",
+    similarity: opt.Similarity = None,
     align: opt.Align = "fixed-point",
     masses: opt.Masses = "equal",
     data: opt.Data = None,

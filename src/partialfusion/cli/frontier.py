@@ -92,7 +92,7 @@ def frontier(
     ] = False,
     features: opt.Features = "auto",
     site: opt.Site = "auto",
-    similarity: opt.Similarity = "auto",
+    similarity: opt.Similarity = None,
     align: opt.Align = "fixed-point",
     masses: opt.Masses = "equal",
     data: opt.Data = None,

@@ -158,11 +158,13 @@ Features = Annotated[
 ]
 Site = Annotated[str, typer.Option(help="Compare values before or after the activation function: auto, pre or post.")]
 Similarity = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="auto|permutation|rotation",
         help="What is compared: channels (permutation), or directions in spaces that may be rotated, such as the "
-        "residual stream and the heads of a transformer (rotation). auto: rotation with the method auto and data.",
+        "residual stream and the heads of a transformer (rotation). auto: both are tried, and the result that is "
+        "nearer to the models on the data is taken. Default: rotation for transformers with the method auto and data, "
+        "else permutation.",
     ),
 ]
 Align = Annotated[str, typer.Option(help="How spaces are aligned: fixed-point or greedy.")]

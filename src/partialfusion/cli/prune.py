@@ -40,7 +40,7 @@ def prune(
     ] = "cluster",
     features: opt.Features = "auto",
     site: opt.Site = "auto",
-    similarity: opt.Similarity = "auto",
+    similarity: opt.Similarity = None,
     data: opt.Data = None,
     batch: opt.Batch = 64,
     norm: opt.Norm = "auto",

@@ -27,7 +27,7 @@ IN_MEMORY: Mapping[str, tuple[Any, ...]] = {
     "ridge": (None,),
     "factories": (None, [], ()),
     "features": ("auto", "weights"),
-    "similarity": ("auto", "permutation"),
+    "similarity": (None, "auto", "permutation"),
     "masses": ("equal",),
     "norm": ("auto", "analytic"),
     "device": (None,),

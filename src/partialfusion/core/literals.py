@@ -15,7 +15,7 @@ Refit = bool | float | Literal["auto"]
 Features = Literal["auto", "weights", "activations", "distances", "both"]
 # Before the activation function (what is computed), after it (what is read), or what suits the space.
 Site = Literal["pre", "post", "auto"]
-# What is compared: channels, or the directions of spaces that may be rotated; "auto" is what suits the method.
+# What is compared: channels, or the directions of spaces that may be rotated; "auto" is what proves nearer on the data.
 Basis = Literal["auto", "permutation", "rotation"]
 Align = Literal["fixed-point", "greedy"]
 NormRule = Literal["auto", "recalibrate", "analytic", "repair"]

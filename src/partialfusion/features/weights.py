@@ -137,15 +137,26 @@ class WeightCosts:
     def products(self, space: str, couplings: Couplings) -> Floats:
         """(n × m) inner products of channel i of our model with channel j of theirs, the other spaces as coupled.
 
-        The objective falls by twice what a rotation of the space makes of their sum. They are relative to the largest
-        sum that there could be.
+        The objective falls by twice what a rotation or another coupling of the space makes of their sum.
         """
-        total, most = np.zeros((self.ours.blueprint[space].width, self.theirs.blueprint[space].width)), 0.0
+        total = np.zeros((self.ours.blueprint[space].width, self.theirs.blueprint[space].width))
         for a, b in self.bindings(space):
             x, y = self._slices(a, b, couplings)
             total += self.weights[b.parameter] * (x @ y.T).cpu().double().numpy()
-            most += self.weights[b.parameter] * float(x.norm() * y.norm())
-        return total / most if most > 0 else total
+        return total
+
+    def most(self, space: str, couplings: Couplings) -> float:
+        """The largest sum of a space's inner products that there could be, which rotations do not change."""
+        slices_of = ((self.weights[b.parameter], *self._slices(a, b, couplings)) for a, b in self.bindings(space))
+        return sum((weight * float(x.norm() * y.norm()) for weight, x, y in slices_of), 0.0)
+
+    def alike(self, couplings: Couplings) -> float:
+        """The sum of all parameters' inner products, everything as coupled: what the objective falls by, half of it."""
+        total = 0.0
+        for name, weight in self.weights.items():
+            ours, theirs = self._kernels(name, couplings)
+            total += weight * float((self.ours.mapped(name, ours) * self.theirs.mapped(name, theirs)).sum())
+        return total
 
     def _slices(self, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> tuple[Tensor, Tensor]:
         """The channels of an axis in both models, (n × d) and (m × d), the other axes in common coordinates."""

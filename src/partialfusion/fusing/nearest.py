@@ -17,8 +17,8 @@ def distances(
 ) -> list[float]:
     """Squared differences of each result's outputs from the mix of the models', relative to the spread of these.
 
-    Results of the same widths that were fitted to the same data have the same freedom, so that they can be compared on
-    that data.
+    Results of the same widths that were fitted to the same data have the same freedom, or nearly so, so that they can
+    be compared on that data.
 
     Args:
         results: the networks to compare.

@@ -23,6 +23,7 @@ PRUNING: dict[str, PruningMethod] = {
     method.name: method for method in (Cluster(), Interpolate(), Zip(), Magnitude(), Magnitude(transport=True))
 }
 DEFAULT_ALPHA = 0.4
+BOTH: tuple[Basis, Basis] = ("permutation", "rotation")
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,11 @@ class Recipe:
 
     `alpha` is for fusions and `keep` for prunings of one model; the other is None. `refit` is the strength of the
     ridge, 0 where nothing was refitted. `zeros` is what refitting may do with the zero blocks: "free" or "kept".
-    `similarity` is "rotation" where spaces that may be rotated are compared by their directions; "auto" until it is
-    known whether there are any. `round_to` is the number of channels that every part of a space is a multiple of;
-    "auto" where the device's kernels decide. `otherwise` is a second method to try, until it is known which of the two
-    results is nearer to the models.
+    `similarity` is "rotation" where spaces that may be rotated are compared by their directions; None until it is known
+    whether this is a transformer with any, and "auto" until it is known whether channels or directions give the result
+    that is nearer to the models. `round_to` is the number of channels that every part of a space is a multiple of;
+    "auto" where the device's kernels decide. `otherwise` is a second method to try, until it is known which result is
+    nearer.
     """
 
     method: str
@@ -50,22 +52,20 @@ class Recipe:
     pruning: PruningMethod | None = None
     refit: float = 0.0
     zeros: Literal["free", "kept"] = "kept"
-    similarity: Basis = "permutation"
+    similarity: Basis | None = "permutation"
     round_to: RoundTo = 1
     masses: Masses = "equal"
     otherwise: PruningMethod | None = None
 
     @property
     def alternatives(self) -> list[Recipe]:
-        """One recipe for each method that is to be tried."""
-        first, other = replace(self, otherwise=None), self.otherwise
-        if other is None:
-            return [first]
-        wanted = other.prefers
-        return [
-            first,
-            replace(first, method=other.name, pruning=other, features=wanted.features, site=wanted.site),
-        ]
+        """One recipe for each method, by channels and by directions, that is to be tried."""
+        methods = [replace(self, otherwise=None)]
+        if (other := self.otherwise) is not None:
+            features, site = other.prefers.features, other.prefers.site
+            methods.append(replace(methods[0], method=other.name, pruning=other, features=features, site=site))
+        bases: tuple[Basis | None, ...] = BOTH if self.similarity == "auto" else (self.similarity,)
+        return [replace(one, similarity=basis) for one in methods for basis in bases]
 
     @property
     def partial(self) -> bool:
@@ -101,7 +101,7 @@ def resolve(
     seed: int,
     refit: Refit,
     zeros: Zeros = "auto",
-    similarity: Basis = "auto",
+    similarity: Basis | None = None,
     round_to: RoundTo = "auto",
     masses: Masses = "equal",
     has_data: bool,
@@ -133,7 +133,8 @@ def resolve(
     _known("masses", masses, get_args(Masses))
     if masses != "equal" and name not in ("ot", "partial-ot"):
         raise OptionError(f"masses={masses!r} is for the methods ot and partial-ot, not for {name}")
-    _known("similarity", similarity, ("auto", "permutation", "rotation"))
+    if similarity is not None:
+        _known("similarity", similarity, ("auto", *BOTH))
     if pruning is not None and getattr(pruning.prefers, "only", False):
         _known("features", features, ("auto", "weights", pruning.prefers.features))
         _known("site", site, ("auto", pruning.prefers.site))
@@ -179,11 +180,19 @@ def resolve(
         pruning,
         ridge,
         filling,
-        _basis(similarity, name, anew),
+        _basis(similarity, name, anew, has_data),
         check_round_to(round_to),
         masses,
         otherwise=PRUNING["cluster"] if open_ and ridge and name == "interpolate" else None,
     )
+
+
+def told_apart(recipes: Sequence[Recipe]) -> list[str]:
+    """A name for each recipe, by what not all of them have in common: the method, or channels and directions."""
+    methods, bases = ({getattr(r, name) for r in recipes} for name in ("method", "similarity"))
+    return [
+        ", ".join([r.method] * (len(methods) > 1) + [str(r.similarity)] * (len(bases) > 1)) or r.method for r in recipes
+    ]
 
 
 def check_masses_in_budget(masses: Masses) -> None:
@@ -192,11 +201,14 @@ def check_masses_in_budget(masses: Masses) -> None:
         raise OptionError(f"masses={masses!r} needs a given alpha: budgets compare sizes by channels of equal masses")
 
 
-def _basis(similarity: Basis, method: str, auto: bool) -> Basis:
-    """What is compared: where the user does not say, directions if the method is automatic and there is data."""
+def _basis(similarity: Basis | None, method: str, auto: bool, has_data: bool) -> Basis | None:
+    """What is compared: where the user does not say, the directions of transformers if the method is automatic and
+    there is data. Without data there is nothing to measure by, and "auto" is channels."""
     if similarity == "rotation" and method == "average":
         raise OptionError("method='average' compares nothing, so similarity='rotation' has no meaning for it")
-    return "permutation" if similarity == "auto" and not auto else similarity
+    if similarity == "auto":
+        return "auto" if has_data and method != "average" else "permutation"
+    return similarity if similarity is not None or auto else "permutation"
 
 
 def _plain(given: Any) -> Any:

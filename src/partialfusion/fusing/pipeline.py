@@ -37,7 +37,7 @@ from .conform import conformed
 from .methods import Interpolate
 from .nearest import distances
 from .notices import Notices
-from .options import Recipe
+from .options import Recipe, told_apart
 from .prepare import changes_of, traced
 from .pruning import UnionPruner
 from .refitting import refit_result
@@ -132,26 +132,27 @@ class Pipeline:
         self._rotations: Rotations | None = None
         self._turned: dict[tuple[bool, str], Pipeline] = {}
 
-    def turned(self, recipe: Recipe, budget: Budget | None) -> Pipeline:
-        """The pipeline on models whose directions correspond, where the recipe asks for that and something may be
-        rotated. Layer norms stay what they are where streams are fused as wholes."""
-        if recipe.similarity == "permutation" or self._rotations is not None:
+    def turned(self, recipe: Recipe, budget: Budget | None, *, asked: bool) -> Pipeline:
+        """The pipeline on models whose directions correspond, where the recipe says so and something may be rotated.
+        Layer norms stay what they are where streams are fused as wholes.
+
+        Where rotation was `asked` for, not just tried, tied weights are taken apart for it, and what may not be rotated
+        is told.
+        """
+        if recipe.similarity == "permutation" or self._rotations is not None or self._apart(recipe, budget):
             return self
-        sizes = {} if budget is not None else self._sizes(recipe)
-        if sizes and recipe.keep is None and all(size == 1.0 for size in sizes.values()):
-            return self  # nothing is compared
-        self.sources.require_numbers()
-        if recipe.similarity == "auto" and not self._transformer:
+        if recipe.similarity is None and not self._transformer:
             return self
         found = self._rotatable
-        if recipe.similarity == "rotation" and (untied := self._untied) is not None:
-            return untied.turned(recipe, budget)
-        if not (found.spaces if len(self.models) > 1 else found.directions):
-            if recipe.similarity == "rotation":
+        if asked and (untied := self._untied) is not None:
+            return untied.turned(recipe, budget, asked=asked)
+        if not self._turns:
+            if asked:
                 self.notices.once(f"nothing in {type(self.models[-1]).__name__} may be rotated: channels are compared")
             return self
-        if found.left and recipe.similarity == "rotation":
+        if found.left and asked:
             self.notices.once(f"{shorten(found.left)} may not be rotated: there, channels are compared")
+        sizes = {} if budget is not None else self._sizes(recipe)
         equal = all(len(set(self.sources.widths[s])) == 1 for s in found.directions)
         whole = budget is None and equal and recipe.keep is None and not any(sizes.get(s) for s in found.directions)
         key = whole, recipe.align
@@ -162,6 +163,7 @@ class Pipeline:
             other.models = other.sources.models
             other._aligners, other._pruners = {}, {}
             self._turned[key] = other
+            self.notices.once(*([other._rotations.alone] if other._rotations.alone else []))
         return self._turned[key].reporting_to(self.progress)
 
     @property
@@ -170,8 +172,19 @@ class Pipeline:
         blueprint = self.sources.blueprint
         return bool(blueprint.normed) or any(s.bundle for s in blueprint)
 
+    def _apart(self, recipe: Recipe, budget: Budget | None) -> bool:
+        """Whether everything stays isolated, so that nothing is compared."""
+        sizes = {} if budget is not None or recipe.keep is not None else self._sizes(recipe)
+        return bool(sizes) and all(size == 1.0 for size in sizes.values())
+
+    @property
+    def _turns(self) -> bool:
+        """Whether something may be rotated that makes a difference."""
+        return bool(self._rotatable.spaces if len(self.models) > 1 else self._rotatable.directions)
+
     @cached_property
     def _rotatable(self) -> Rotatable:
+        self.sources.require_numbers()
         return rotatable(self.models, self.sources.blueprints, self.inputs)
 
     @cached_property
@@ -198,33 +211,45 @@ class Pipeline:
     def reduce(self, recipe: Recipe, budget: Budget | None = None, *, exact: bool = False) -> Reduced:
         """The union of the models reduced as the recipe says, or to the size of a budget.
 
-        Where the recipe leaves two methods open, both are tried, and the result that is nearer to the models on the
-        data is taken; but transformers are interpolated, which was best wherever it was measured.
+        Where the recipe leaves methods open, or whether channels or directions are compared, all are tried, and the
+        result that is nearest to the models on the data is taken.
 
         Args:
             recipe: the options.
             budget: bounds on the result, instead of the recipe's sizes.
             exact: leave norm statistics alone where nothing is reduced.
         """
-        first, *others = recipe.alternatives if not self._transformer else recipe.alternatives[:1]
+        first, *others = self._alternatives(recipe, budget)
+        asked = recipe.similarity == "rotation"
         for other in others:
             self.sources.needs |= needs_of(other, len(self.models))
-        found = [self._reduce(first, budget, exact=exact)]
-        if not others or self.batches is None or not found[0].fusion.recipe.refit:
+        found = [self._reduce(first, budget, exact=exact, asked=asked)]
+        whole = bool(recipe.refit) and not found[0].fusion.recipe.refit
+        if not others or self.batches is None or whole:
             return found[0]
-        found += [self._reduce(other, budget, exact=exact) for other in others]
+        found += [self._reduce(other, budget, exact=exact, asked=asked) for other in others]
         self.progress("comparing", 1.0)
         apart = distances([r.fusion.model for r in found], self.models, first.mix, self.batches)
-        compared = {r.recipe.method: distance for r, distance in zip(found, apart, strict=True)}
+        compared = dict(zip(told_apart([first, *others]), apart, strict=True))
         best = found[apart.index(min(apart))]
         return replace(best, fusion=replace(best.fusion, compared=compared))
 
-    def _reduce(self, recipe: Recipe, budget: Budget | None, *, exact: bool) -> Reduced:
+    def _alternatives(self, recipe: Recipe, budget: Budget | None) -> list[Recipe]:
+        """The recipes to try. Transformers are only interpolated, which was best wherever it was measured, and where
+        nothing is compared or may be rotated, directions are channels."""
+        found = recipe.alternatives
+        if self._transformer:
+            found = [one for one in found if one.method == found[0].method]
+        if recipe.similarity == "auto" and (self._apart(recipe, budget) or not self._turns):
+            found = [one for one in found if one.similarity != "rotation"]
+        return found
+
+    def _reduce(self, recipe: Recipe, budget: Budget | None, *, exact: bool, asked: bool) -> Reduced:
         """The union reduced by one method."""
-        pipeline = self.turned(recipe, budget)
+        pipeline = self.turned(recipe, budget, asked=asked)
         recipe = replace(recipe, similarity="rotation" if pipeline._rotations else "permutation")
         if pipeline is not self:
-            return pipeline._reduce(recipe, budget, exact=exact)
+            return pipeline._reduce(recipe, budget, exact=exact, asked=asked)
         if budget is not None or not (recipe.is_average or recipe.keep == 1.0):
             fuses, allowed = len(self.models) > 1, self.allow_shortfall
             check_reducible(self.models[-1], self.sources.blueprint, fuses=fuses, allowed=allowed)

@@ -206,7 +206,8 @@ class Fusion:
         unrefitted: weights that were to be refitted and could not.
         rounding: what rounding to multiples of channels did to the sizes.
         compared: method → how far its outputs are from the models' on the data, relative to their spread, where
-            several methods were tried; the nearest was taken.
+            several methods were tried, "permutation" and "rotation" where channels and directions were, or both as in
+            "cluster, rotation"; the nearest was taken.
     """
 
     model: nn.Module
@@ -293,7 +294,7 @@ class Fusion:
             self.latency,
             self.operations,
             not_interpolated(self.plan, self.blueprint) if isinstance(self.recipe.pruning, Interpolate) else (),
-            shorten(self.rotated),
+            "; ".join(filter(None, [shorten(self.rotated), self.rotations.alone if self.rotations else ""])),
             shorten(self.unrotated),
             self.rounding,
             ", ".join(f"{method} {distance:.2g}" for method, distance in self.compared.items()),

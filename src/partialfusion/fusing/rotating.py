@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 import torch
@@ -12,14 +11,15 @@ from torch import Tensor, nn
 
 from ..blueprint import Blueprint
 from ..core.arrays import Floats, Ints
+from ..core.text import shorten
 from ..features import Activations, Need
 from ..features.moments import Moments
 from ..features.readers import BACKGROUND
 from ..rotation import Rotatable, Rotations, head_channels
 from ..solvers import assignment
-from ..solvers.directions import Cross, alike_first, directions, similarity
+from ..solvers.directions import Cross, alike_first, directions, generalised, similarity, within_head
 from .align import Aligner
-from .align.joint import block_diagonal, descend, nearest, within_head, without_mean
+from .align.joint import Descent, Similarities, block_diagonal, nearest, without_mean
 from .options import Recipe
 from .sources import Sources
 
@@ -49,29 +49,40 @@ def rotated(sources: Sources, rotatable: Rotatable, recipe: Recipe, *, keep_norm
     opened = [rotatable.opened(b) for b in blueprints]
     measured = _Measured.on(sources.turned(models, opened), rotatable.spaces, recipe.seed)
     heads: list[dict[str, Floats]] = [{} for _ in range(last)]
-    for m, spaces in product(range(last), rotatable.heads.values()):
-        heads[m] |= _heads(measured, spaces, opened, m, _pairs(rotatable))
-    jointly: dict[str, Floats] = {}
-    if recipe.align == "fixed-point" and last == 1 and all(len(set(sources.widths[s])) == 1 for s in rotatable.spaces):
-        jointly = _jointly(sources, models, rotatable, recipe, measured, heads[0], uncentred=not keep_norms)
+    for spaces in rotatable.heads.values():
+        for m, turns in enumerate(_heads(measured, spaces, opened, _pairs(rotatable))):
+            heads[m] |= turns
+    jointly: Mapping[str, Floats] = {}
+    paired: dict[str, list[Floats]] = {}
+    alone = _alone(sources, rotatable) if recipe.align == "fixed-point" else ""
+    if recipe.align == "fixed-point" and last == 1 and not alone:
+        jointly, costs = _jointly(sources, models, rotatable, recipe, measured, heads[0], uncentred=not keep_norms)
+        paired = {s: [cost] for s, cost in costs.items()}
         heads = [{s: _blocks(jointly[s], opened[0], s) for s in heads[0]}]
         models[0] = folded(0)
-    turns: list[dict[str, Floats]] = [*heads, {}]
-    paired: dict[str, list[Floats]] = {}
+    turned: list[dict[str, Floats]] = [*heads, {}]
     for name in rotatable.directions:
         centred, into = _centred(rotatable, name), jointly.get(name)
-        frames, costs = _frames(measured.cross(name), sources.widths[name], into, centred=centred)
+        frames, apart = _frames(measured.cross(name), sources.widths[name], into, centred=centred)
         if keep_norms:
             *others, reference = frames
             frames = [frame @ reference.T for frame in others]
         else:
-            paired[name] = costs
+            paired[name] = apart
         for m, frame in enumerate(frames):
-            turns[m][name] = frame
+            turned[m][name] = frame
     precision = _precision(models)
-    found = tuple({s: torch.from_numpy(r).to(precision) for s, r in turn.items()} for turn in turns)
-    rotations = Rotations(found, uncentred=not keep_norms, left=rotatable.left)
+    found = tuple({s: torch.from_numpy(r).to(precision) for s, r in turns.items()} for turns in turned)
+    rotations = Rotations(found, uncentred=not keep_norms, left=rotatable.left, alone=alone)
     return sources.turned(models, rotatable.turned(models, blueprints, rotations), paired), rotations
+
+
+def _alone(sources: Sources, rotatable: Rotatable) -> str:
+    """Why the models cannot be aligned jointly, in words; empty for one model, where there is nothing to align."""
+    if len(sources.models) > 2:
+        return "rotated in one pass: joint alignment is for two models"
+    unequal = [s for s in rotatable.spaces if len(set(sources.widths[s])) > 1]
+    return f"rotated in one pass: joint alignment needs equal widths, and {shorten(unequal)} differ" if unequal else ""
 
 
 def _jointly(
@@ -83,11 +94,14 @@ def _jointly(
     heads: Mapping[str, Floats],
     *,
     uncentred: bool,
-) -> dict[str, Floats]:
-    """Space → (n × n) how the first of two models is rotated into the channels of the second: first by what is
-    measured, then by coordinate descent on what is measured and the weights, everything else matched as it is then.
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """How the first of two models is rotated into the channels of the second, and where it is aligned whole what is
+    matched with what elsewhere: first by what is measured, then by coordinate descent on that and the weights.
 
     The first model is rotated in place.
+
+    Returns:
+        Space → (n × n) how it is rotated, and other space → (n × n) what fusing its channels costs then.
     """
     opened = rotatable.opened(sources.blueprints[0])
     start: dict[str, Floats] = {s: block_diagonal(r, opened[s]) for s, r in heads.items()}
@@ -99,13 +113,24 @@ def _jointly(
     # Before the activation function, where channels that are silent behind it still tell which is which.
     aligner = Aligner(sources.turned(models, blueprints, paired), replace(recipe, site="pre"))
     (alignment,) = aligner.align(dict.fromkeys(sources.names("elastic"), 0.0))
-    alike = {s: r.T @ measured.relative(s) for s, r in start.items()}
-    centred = frozenset(s for s in rotatable.directions if _centred(rotatable, s))
     couplings = dict(alignment.couplings)
     for space, pairing in rotatable.rotary.items():
         couplings[space] = couplings[space].within(pairing.size)
-    steps, _ = descend(models, [rotatable.opened(b) for b in blueprints], couplings, alike, centred, _pairs(rotatable))
-    return {s: start[s] @ steps[s] for s in start}
+    # MLPs take part where that was measured to be better: on data, with nothing kept apart.
+    whole = not uncentred and recipe.features in ("activations", "both") and recipe.masses == "equal"
+    turned = {sources.blueprint[s].bundle for s in start} - {None}
+    taking_part = [s.name for s in sources.blueprint if s.name not in start and (whole or s.bundle in turned)]
+    known = aligner.correlations()
+    alike = Similarities(
+        {s: r.T @ measured.relative(s) for s, r in start.items()},
+        {s: known[s] for s in taking_part if s in known and len(set(known[s].shape)) == 1},
+        frozenset(s for s in rotatable.directions if _centred(rotatable, s)),
+        _pairs(rotatable),
+    )
+    descent = Descent(models, [rotatable.opened(b) for b in blueprints], couplings, alike)
+    descent.run()
+    alone = [s for s in alike.matched if sources.blueprint[s].bundle is None]
+    return {s: start[s] @ step for s, step in descent.turns.items()}, {s: descent.cost(s) for s in alone}
 
 
 def _centred(rotatable: Rotatable, space: str) -> bool:
@@ -208,24 +233,57 @@ def _frames(
 
 
 def _heads(
-    measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blueprint], m: int, pairs: Mapping[str, Ints]
-) -> dict[str, Floats]:
-    """Space → (heads × channels × channels) the rotation that brings every head of a model into the channels of the one
-    of the last model that is most alike, over all spaces of the bundle; in some spaces within pairs of channels."""
+    measured: _Measured, spaces: Sequence[str], blueprints: Sequence[Blueprint], pairs: Mapping[str, Ints]
+) -> list[dict[str, Floats]]:
+    """For each model but the last: space → (heads × channels × channels) how its heads are rotated.
+
+    Every head is paired with one of the last model, over all spaces of the bundle. Two such heads are rotated into each
+    other's channels, more into where all fit each other best; in some spaces within pairs of channels.
+    """
     last = len(blueprints) - 1
-    ours, theirs = ({s: head_channels(blueprints[k][s]) for s in spaces} for k in (m, last))
-    crosses = {s: (measured.cross(s)(m, last), measured.cross(s)(m, m), measured.cross(s)(last, last)) for s in spaces}
-    alike = np.zeros((len(ours[spaces[0]]), len(theirs[spaces[0]])))
-    for s, (cross, own, other) in crosses.items():
-        for i, a in enumerate(ours[s]):
-            for j, b in enumerate(theirs[s]):
-                alike[i, j] += similarity(cross[np.ix_(a, b)], own[a, a].sum(), other[b, b].sum(), pairs.get(s))
-    found = {}
-    for s, (cross, _, _) in crosses.items():
-        rotation = np.stack([np.eye(len(a)) for a in ours[s]])
-        for i, j in zip(*assignment(-alike), strict=True):
-            a, b = ours[s][i], theirs[s][j]
-            if len(a) == len(b):
-                rotation[i] = within_head(cross[np.ix_(a, b)], pairs.get(s))
-        found[s] = rotation
+    heads = {s: [head_channels(b[s]) for b in blueprints] for s in spaces}
+    found = [{s: np.stack([np.eye(len(a)) for a in own[m]]) for s, own in heads.items()} for m in range(last)]
+    partners = [_partners(measured, heads, m, pairs) for m in range(last)]
+    for s, own in heads.items():
+        for place, theirs in enumerate(own[last]):
+            at = {m: partner[place] for m, partner in enumerate(partners) if place in partner}
+            members = {m: own[m][h] for m, h in at.items() if len(own[m][h]) == len(theirs)} | {last: theirs}
+            for m, rotation in _into_last(measured.cross(s), members, pairs.get(s)).items():
+                found[m][s][at[m]] = rotation
     return found
+
+
+def _partners(
+    measured: _Measured, heads: Mapping[str, Sequence[Sequence[Ints]]], m: int, pairs: Mapping[str, Ints]
+) -> dict[int, int]:
+    """Head of the last model → the head of another that is most alike, one to one."""
+    first = next(iter(heads.values()))
+    alike = np.zeros((len(first[m]), len(first[-1])))
+    for s, own in heads.items():
+        cross, last = measured.cross(s), len(own) - 1
+        between, ours, theirs = cross(m, last), cross(m, m), cross(last, last)
+        for i, a in enumerate(own[m]):
+            for j, b in enumerate(own[last]):
+                alike[i, j] += similarity(between[np.ix_(a, b)], ours[a, a].sum(), theirs[b, b].sum(), pairs.get(s))
+    return {int(j): int(i) for i, j in zip(*assignment(-alike), strict=True)}
+
+
+def _into_last(cross: Cross, members: Mapping[int, Ints], pairs: Ints | None) -> dict[int, Floats]:
+    """For each of some models but the last, how one of its heads is rotated into the channels of the last one's.
+
+    Args:
+        cross: two models → covariances of their channels.
+        members: model → the channels of its head, as many in all; the last one is the reference.
+        pairs: the channels of a head that may be rotated with each other, if not all may be.
+    """
+    *others, last = members
+    if len(others) < 2:
+        return {m: within_head(cross(m, last)[np.ix_(members[m], members[last])], pairs) for m in others}
+    models = [*others, last]
+
+    def between(i: int, j: int) -> Floats:
+        inner: Floats = cross(models[i], models[j])[np.ix_(members[models[i]], members[models[j]])]
+        return inner
+
+    frames = generalised(between, len(models), len(members[last]), pairs)
+    return {m: frame @ frames[-1].T for m, frame in zip(others, frames, strict=False)}

@@ -2,20 +2,22 @@
 
 A norm divides by the length of its input, which no rotation changes. Its scale does not commute with one, so it goes
 into the weights that read the norm, and so does its shift; a layer norm also subtracts the mean over the channels,
-which can be taken out of everything that writes the stream instead. Then the stream may be rotated like the channels of
-a linear layer.
+which can be taken out of everything that writes the stream instead. Factors of what a branch adds to the stream, one
+for every channel (layer scale), go into the layer that writes the branch. Then the stream may be rotated like the
+channels of a linear layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..blueprint import AxisBinding, Blueprint, Space
+from ..blueprint.spaces import owner
 from ..core.inputs import Inputs
 from ..core.modules import at_rest, inside, named_tensors
 from ..core.observer import LayerCall, Observer
@@ -33,12 +35,14 @@ class Stream:
         readers: weight that reads it → path of the norm in front.
         biases: weight that reads it → its bias, where it has one.
         centred: the norms subtract the mean.
+        factors: factors of what is added to the stream → the weight and bias that compute it.
     """
 
     space: str
     readers: Mapping[str, str]
     biases: Mapping[str, str | None]
     centred: bool
+    factors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: nn.Module, blueprint: Blueprint, space: Space, inputs: Inputs) -> Stream | None:
@@ -54,7 +58,8 @@ class Stream:
             return None
         own = _norm_parameters(blueprint, space)
         others = [b for b in space.bindings if b.parameter not in own]
-        if any(b.role == "scales" or b.index.shape[1] != 1 for b in others):
+        scaled = _scaled_by_factors(named_tensors(model), [b for b in others if b.role != "reads"])
+        if scaled is None or any(b.index.shape[1] != 1 for b in others):
             return None
         reading = {b.parameter: b for b in others if b.role == "reads"}
         written = {b.parameter for b in others if b.role == "writes"}
@@ -72,11 +77,11 @@ class Stream:
             if len(norms) != 1:
                 return None
             found[weight] = norms[0]
-        return cls(space.name, found, seen.biases, next(iter(layers.values())).centred)
+        return cls(space.name, found, seen.biases, next(iter(layers.values())).centred, scaled)
 
     def fold(self, model: nn.Module, blueprint: Blueprint) -> None:
-        """Write the scales and shifts of the norms into what reads them, and take the mean out of what writes the
-        stream. The model computes what it did.
+        """Write the scales and shifts of the norms into what reads them, factors into what they scale, and take the
+        mean out of what writes the stream. The model computes what it did.
 
         A shift that a reader cannot take, having no bias, stays with its norm.
         """
@@ -85,12 +90,17 @@ class Stream:
         with torch.no_grad():
             for path in dict.fromkeys(self.readers.values()):
                 self._fold_norm(tensors, blueprint, space, path)
+            bound = {b.parameter: b for b in space.bindings if b.role != "reads"}
+            for factor, scaled in self.factors.items():
+                factors, index = _rows(tensors, bound[factor])
+                for name in scaled:
+                    rows, places = _rows(tensors, bound[name])
+                    rows[places] *= factors[index].reshape(-1, *[1] * (rows.dim() - 1))
+                factors[index] = 1.0
             if self.centred:
                 for binding in space.bindings:
                     if binding.role == "writes" and binding.parameter not in own:
-                        tensor = tensors[binding.parameter]
-                        rows = tensor.movedim(binding.axis, 0)
-                        index = torch.from_numpy(binding.index[:, 0]).to(tensor.device)
+                        rows, index = _rows(tensors, binding)
                         rows[index] -= rows[index].mean(0, keepdim=True)
 
     def _fold_norm(self, tensors: Mapping[str, Tensor], blueprint: Blueprint, space: Space, path: str) -> None:
@@ -136,6 +146,34 @@ def _norm_parameters(blueprint: Blueprint, space: Space) -> set[str]:
         layer = blueprint.norm_layers[binding.path]
         found |= {inside(binding.path, a) for a in (layer.weight, layer.bias) if a is not None}
     return found
+
+
+def _scaled_by_factors(
+    tensors: Mapping[str, Tensor], bindings: Sequence[AxisBinding]
+) -> dict[str, tuple[str, ...]] | None:
+    """Factors → the weight and bias that compute what they scale: those of the last layer before them in the order of
+    computation, which is only a guess until it was tried; None where there is no such layer, or what scales the
+    channels is more than a number for each."""
+    found: dict[str, tuple[str, ...]] = {}
+    layers: dict[str, tuple[str, ...]] = {}
+    taken: set[str] = set()
+    for binding in bindings:
+        module = owner(binding.parameter)
+        if binding.role == "writes":
+            layers[module] = (*layers.pop(module, ()), binding.parameter)
+            continue
+        before = next(reversed(layers), None)
+        if before is None or before in taken or tensors[binding.parameter].numel() != len(binding.index):
+            return None
+        taken.add(before)
+        found[binding.parameter] = layers[before]
+    return found
+
+
+def _rows(tensors: Mapping[str, Tensor], binding: AxisBinding) -> tuple[Tensor, Tensor]:
+    """A parameter with the axis of a binding first, and where on it the channels sit."""
+    tensor = tensors[binding.parameter]
+    return tensor.movedim(binding.axis, 0), torch.from_numpy(binding.index[:, 0]).to(tensor.device)
 
 
 def _reading(space: Space, weight: str) -> AxisBinding:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..blueprint import Blueprint, Space
 from ..core.arrays import Ints
-from ..core.modules import inside, named_tensors
+from ..core.modules import named_tensors
 from .rotary import opened
 
 
@@ -24,11 +24,13 @@ class Rotations:
             every head, also where the space counts heads. Spaces that a model keeps as they are have none.
         uncentred: the norms of rotated streams do not subtract the mean any more, which is zero.
         left: streams and spaces of heads that may not be rotated.
+        alone: why models were aligned in one pass, space by space, where that was not asked for; not in files.
     """
 
     turns: tuple[Mapping[str, Tensor], ...]
     uncentred: bool
     left: tuple[str, ...] = ()
+    alone: str = ""
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -45,18 +47,18 @@ def turn(model: nn.Module, blueprint: Blueprint, rotations: Mapping[str, Tensor]
 
     Args:
         model: the model.
-        blueprint: its blueprint; the scales of norms across the spaces must be one, see `Stream.fold`.
+        blueprint: its blueprint; the scales of norms across the spaces, and other factors, must be one, see
+            `Stream.fold`.
         rotations: space → R, see `Rotations`.
     """
     tensors = named_tensors(model)
     with torch.no_grad():
         for name, rotation in rotations.items():
             space = _channels(blueprint[name], rotation)
-            scales = {inside(n.path, a) for n in space.norms if (a := blueprint.norm_layers[n.path].weight) is not None}
             done = set()
             for binding in space.bindings:
                 place = binding.parameter, binding.axis, binding.index.tobytes()
-                if binding.parameter in scales or place in done:
+                if binding.role == "scales" or place in done:
                     continue
                 done.add(place)
                 tensor = tensors[binding.parameter]

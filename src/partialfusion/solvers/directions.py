@@ -64,6 +64,26 @@ def phases(cross: Floats, pairs: Ints) -> Floats:
     return found
 
 
+def within_head(cross: Floats, pairs: Ints | None) -> Floats:
+    """(n × n) the rotation with the largest inner product with a matrix, within pairs of channels if there are any."""
+    return procrustes(cross) if pairs is None else phases(cross, pairs)
+
+
+def most_alike(towards: Floats, pairs: Ints | None) -> Floats:
+    """(…) the largest inner product that a rotation of each head can have with what is wanted.
+
+    Args:
+        towards: (… × n × n) what is wanted.
+        pairs: (n / 2 × 2) the channels that may be rotated with each other, if not all may be.
+    """
+    if pairs is None:
+        return np.asarray(np.linalg.svd(towards, compute_uv=False).sum(-1))
+    first, second = pairs.T
+    along = towards[..., first, first] + towards[..., second, second]
+    around = towards[..., first, second] - towards[..., second, first]
+    return np.asarray(np.hypot(along, around).sum(-1))
+
+
 def similarity(cross: Floats, ours: float, theirs: float, pairs: Ints | None = None) -> float:
     """How well two spaces correspond under the best rotation, 0 … 1: the sum of the singular values of their
     covariance, relative to their sizes (the sums of their variances). With pairs, under the best turns within them."""
@@ -90,7 +110,7 @@ def directions(cross: Cross, widths: Sequence[int]) -> Frames:
         return Frames((_principal(cross(0, 0)),), ())
     stacked = np.concatenate([cross(m, last) for m in range(last)])
     if len(set(widths)) == 1 and last > 1:
-        aligned = _generalised(cross, len(widths), widths[0])
+        aligned = generalised(cross, len(widths), widths[0])
         pairs = [(i, j) for i in range(last) for j in range(i + 1, last + 1)]
         common = np.sum([aligned[i].T @ cross(i, j) @ aligned[j] for i, j in pairs], axis=0)
         basis = np.linalg.eigh(common + common.T)[1][:, ::-1]
@@ -137,16 +157,23 @@ def _towards(cross: Floats, basis: Floats) -> Floats:
     return np.concatenate([paired, rest], 1)
 
 
-def _generalised(cross: Cross, models: int, width: int) -> list[Floats]:
-    """Rotations that bring all models into one frame, the last model's to begin with; the objective only grows."""
+def generalised(cross: Cross, models: int, width: int, pairs: Ints | None = None) -> list[Floats]:
+    """Rotations that bring all models into one frame, the last model's to begin with; the objective only grows.
+
+    Args:
+        cross: two models → (n × n) covariances of their channels.
+        models: how many models there are.
+        width: channels of each, n.
+        pairs: (n / 2 × 2) the channels that may be rotated with each other, if not all may be.
+    """
     last = models - 1
-    found = [procrustes(cross(m, last)) for m in range(last)] + [np.eye(width)]
+    found = [within_head(cross(m, last), pairs) for m in range(last)] + [np.eye(width)]
     before = -np.inf
     for _ in range(SWEEPS):
         total = 0.0
         for m in range(models):
             towards = sum(cross(m, j) @ found[j] for j in range(models) if j != m)
-            found[m] = procrustes(np.asarray(towards))
+            found[m] = within_head(np.asarray(towards), pairs)
             total += float((found[m] * towards).sum())
         if total <= before + GAIN * abs(before):
             break

@@ -168,7 +168,7 @@ def _config(name: str, options: dict[str, Any], alphas: tuple[float, ...], known
         "zeros": "auto",
         "features": "auto",
         "site": "auto",
-        "similarity": "auto",
+        "similarity": None,
         "align": "fixed-point",
         "masses": "equal",
         "norm": "auto",

@@ -58,7 +58,7 @@ def frontier(
     zeros: Zeros = "auto",
     features: Features = "auto",
     site: Site = "auto",
-    similarity: Basis = "auto",
+    similarity: Basis | None = None,
     align: Align = "fixed-point",
     masses: Masses = "equal",
     norm: NormRule = "auto",
@@ -109,8 +109,8 @@ def frontier(
         zeros: whether refitting may fill the zero blocks ("free") or not ("kept"), as for `fuse`.
         features: compare channels by "weights", "activations" or "both", as for `fuse`.
         site: take activations "pre" or "post" the activation function, as for `fuse`.
-        similarity: compare channels ("permutation") or directions where they may be rotated ("rotation"), as for
-            `fuse`.
+        similarity: compare channels ("permutation"), directions where they may be rotated ("rotation") or both
+            ("auto", which tries them anew at every size), as for `fuse`.
         align: "fixed-point" or "greedy", as for `fuse`.
         masses: how much each channel counts in optimal transport, as for `fuse`; not together with budgets, and only
             for methods that take it.

@@ -85,6 +85,15 @@ class Aligner:
             for k, pair in enumerate(self._pairs)
         ]
 
+    def correlations(self) -> dict[str, Floats]:
+        """Free space → (n × m) correlations of the first model's channels with the last one's; zeros where channels are
+        compared by weights alone, or none were seen."""
+        known: Mapping[str, Floats] = {}
+        if self.recipe.features != "weights":
+            known = self.sources.activations(self._need).costs(self.recipe.site, 0)
+        widths = self._widths[0]
+        return {s: 1.0 - known[s] if s in known else np.zeros(widths[s]) for s in self.free}
+
     def unseen(self) -> list[str]:
         """Spaces that are to be matched by activations, of which the data shows none."""
         if self.recipe.features == "weights" or self.recipe.method == "average":
