@@ -126,7 +126,7 @@ def files() -> Iterator[tuple[object, ...]]:
         for align in ("greedy", "fixed-point"):
             streamed, _ = timed(
                 lambda align=align: pf.fuse_files(
-                    checkpoints, Path(folder) / align, alpha=0.4, align=align, progress=False
+                    checkpoints, Path(folder) / align, alpha=0.4, align=align, device=DEVICE, progress=False
                 )
             )
             yield f"pf.fuse_files at alpha 0.4, {align}", f"{streamed:.2f} s", f"{streamed / floor:.1f}"

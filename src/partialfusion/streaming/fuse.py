@@ -16,6 +16,7 @@ import torch
 
 from ..core.alone import alone
 from ..core.cluster import Here, Tasks, Threads, tasks
+from ..core.compute import Device
 from ..core.inputs import Inputs, Output
 from ..core.literals import Align, Alpha, Convention, RoundTo
 from ..core.modules import canonical_names
@@ -101,6 +102,7 @@ def fuse_files(
     dtype: torch.dtype | None = None,
     shard_size: int = 10**9,
     cluster: str | None = None,
+    device: Device | None = None,
     check: bool = True,
     allow_shortfall: bool = False,
     seed: int = 0,
@@ -131,6 +133,8 @@ def fuse_files(
         shard_size: the largest size of a file in bytes, unless a single tensor is larger.
         cluster: the address of a Dask scheduler, such as "tcp://host:8786", whose workers match spaces and write
             shards. They need the same version of this library and see the same folders.
+        device: where to compute the heavy parts, the products that costs are made of, such as "cuda"; weights are moved
+            there a piece at a time, and channels are assigned on the CPU. On a cluster, that of the workers.
         check: verify that the widened model traces to the same spaces. The check on numbers that `fuse` makes needs a
             model in memory and is left out; a warning and the summary say so.
         allow_shortfall: accept a result that falls short of what was asked for, as for `fuse`.
@@ -168,7 +172,7 @@ def fuse_files(
     _check_out(target, folders)
     with ExitStack() as stack:
         report = stack.enter_context(reporting(progress))
-        run = stack.enter_context(tasks(cluster))
+        run = stack.enter_context(tasks(cluster, device))
         held = stack.enter_context(unfinished(target))
         job = _Job(folders, held, recipe, run, report, dtype, shard_size, check, allow_shortfall)
         return job.done(example_inputs, output)
