@@ -85,7 +85,9 @@ class Threads:
 
 
 def _without_gradients(function: Callable[..., T], *call: Any) -> T:
-    """A new thread does not know that gradients are off."""
+    """A new thread does not know that gradients are off, nor how many threads PyTorch computes with, before it asks;
+    its first product would be summed in another order."""
+    torch.get_num_threads()
     with torch.no_grad():
         return function(*call)
 
