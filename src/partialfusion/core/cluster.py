@@ -14,6 +14,7 @@ import torch
 
 from ..errors import ClusterError, FusionError
 from .compute import Device, computing_on
+from .progress import hearing
 from .version import __version__
 
 log = logging.getLogger(__name__)
@@ -86,9 +87,9 @@ class Threads:
 
 def _without_gradients(function: Callable[..., T], *call: Any) -> T:
     """A new thread does not know that gradients are off, nor how many threads PyTorch computes with, before it asks;
-    its first product would be summed in another order."""
+    its first product would be summed in another order. It reports nothing before it ends."""
     torch.get_num_threads()
-    with torch.no_grad():
+    with torch.no_grad(), hearing(None):
         return function(*call)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..blueprint import AxisBinding
+from ..blueprint import AxisBinding, Blueprint
 from ..blueprint.spaces import owner
 from ..core.arrays import Floats
 from ..core.compute import moved
 from ..core.literals import Convention
+from ..core.progress import advance
 from ..kernels import Coupling, KernelPair
 from ..kernels.pair import common_frame
 from .traced import TracedModel
@@ -99,6 +101,11 @@ class WeightCosts:
         axes = self.theirs.blueprint.axes[binding.parameter]
         return [s.name for axis, bound in axes.items() if axis != binding.axis for s, _ in bound]
 
+    def operations(self, space: str, bindings: Iterable[tuple[AxisBinding, AxisBinding]] | None = None) -> float:
+        """How many operations the products take that the cost of a space is made of."""
+        bound = self.bindings(space) if bindings is None else bindings
+        return operations(self.theirs.blueprint, self.ours.blueprint[space].width, (b for _, b in bound))
+
     def cost(
         self,
         space: str,
@@ -114,6 +121,7 @@ class WeightCosts:
             rows += weight * term.ours
             cols += weight * term.theirs
             cross = term.add_to(cross, -2.0 * weight)
+            advance(self.operations(space, [(a, b)]))
         if cross is None:
             return np.zeros((n, m))
         cross.add_(torch.from_numpy(rows).to(cross)[:, None]).add_(torch.from_numpy(cols).to(cross))
@@ -228,6 +236,15 @@ class _Kept(dict[Key, tuple[list[Coupling], _Term]]):
             if self.size + size <= self.room:
                 self[key] = state, term
                 self.size += size
+
+
+def operations(blueprint: Blueprint, width: int, bindings: Iterable[AxisBinding]) -> float:
+    """How many operations it takes to multiply what some axes carry by as much of so many channels."""
+    numbers = 0.0
+    for b in bindings:
+        shape = blueprint.shapes[b.parameter]
+        numbers += math.prod(shape) * b.index.size / shape[b.axis]
+    return 2.0 * width * numbers
 
 
 def describing_parameters(source: TracedModel, *, vectors: bool) -> list[str]:

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from ..core.progress import advance
+
 CHUNK = 1 << 24  # bytes that are copied from the device at a time
 
 
 class Digest:
-    """A SHA-256 over named tensors, in the order in which they are added."""
+    """A SHA-256 over named tensors, in the order in which they are added; tells how many bytes it has seen."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -23,6 +25,7 @@ class Digest:
         self._hash.update(json.dumps([name, kind, list(tensor.shape)]).encode())
         for part in chunks(tensor):
             self._hash.update(part)
+            advance(part.nbytes)
 
     def hex(self) -> str:
         return self._hash.hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -117,9 +117,9 @@ class Content:
             size += own
         return found
 
-    def size(self) -> int:
-        """The bytes of all that is stored."""
-        forms = map(self.form, self.targets)
+    def size(self, names: Iterable[str] | None = None) -> int:
+        """The bytes of what is stored of some tensors, or of all."""
+        forms = map(self.form, self.targets if names is None else names)
         return sum(form.numel() * form.element_size() for form in forms)
 
 

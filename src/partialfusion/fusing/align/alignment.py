@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,14 @@ import numpy as np
 
 from ...core.arrays import Floats, Ints
 from ...core.cluster import Here, Tasks
+from ...core.progress import Amount
 from ...features import WeightCosts
 from ...features.weights import Couplings
 from ...kernels import Coupling
 from ...solvers import MassPair, Prices, couple, couple_blocks
 
 WIDE = 1024  # channels on average from which on spaces are matched faster in threads: narrow ones are slower there
+SOLVING = 1000.0  # operations of a product that take as long as an assignment, for each pair of channels
 Report = Callable[[float], None]  # the fraction of the work that is done
 
 
@@ -68,6 +70,10 @@ class Problem:
         if space in self.fixed_costs:
             total += self.fixed_costs[space]
         return total
+
+    def operations(self, space: str) -> float:
+        """How many operations the products take that the cost of a space is made of."""
+        return 0.0 if self.weights is None or space in self.paired else self.weights.operations(space)
 
     def solve(self, spaces: Sequence[str], costs: Sequence[Floats]) -> list[Coupling]:
         """The cheapest couplings of the spaces of one step."""
@@ -188,21 +194,28 @@ def _task(
     return found, {s: problem.prices[s] for s in step if s in problem.prices}
 
 
-class Work:
-    """How much of the work of one sweep over the free spaces is done; a space counts by the square of its width."""
+class Work(Amount):
+    """How much of the work of one sweep over the free spaces is done.
 
-    def __init__(self, problem: Problem) -> None:
-        self._of = {step: sum(math.prod(problem.widths[s]) for s in step) for step in problem.steps()}
-        self._done = 0
+    A space counts by the operations of the products that its cost is made of, which are heard of one by one, and those
+    of its assignment.
 
-    def after(self, step: tuple[str, ...]) -> float:
-        """The fraction that is done when this step is, too."""
-        self.skip([step])
-        return min(1.0, self._done / max(1, sum(self._of.values())))
+    Args:
+        problem: the problem.
+        report: called with the fraction that is done.
+        products: step → operations of its products; without it, those of its whole cost.
+    """
 
-    def skip(self, steps: Iterable[tuple[str, ...]]) -> None:
-        """Nothing is to be done for these."""
-        self._done += sum(self._of[step] for step in steps)
+    def __init__(
+        self, problem: Problem, report: Report, products: Mapping[tuple[str, ...], float] | None = None
+    ) -> None:
+        found = {step: sum(map(problem.operations, step)) for step in problem.steps()} if products is None else products
+        self._of = {step: n + SOLVING * sum(math.prod(problem.widths[s]) for s in step) for step, n in found.items()}
+        super().__init__(sum(self._of.values()), report)
+
+    def after(self, *steps: tuple[str, ...]) -> None:
+        """These are done, or there is nothing to be done for them."""
+        self.end(sum(self._of[step] for step in steps))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...core.progress import hearing
 from ...kernels import Coupling
 from .alignment import Alignment, Problem, Report, Solved, Work, matched_cost, unheard
 from .greedy import greedy
@@ -48,14 +49,15 @@ def refine(problem: Problem, full: Alignment, costs: FixedCosts, *, report: Repo
         costs: the cost of every free space at that alignment.
         report: called with the fraction that is done.
     """
-    start, work = dict(full.couplings), Work(problem)
+    start, work = dict(full.couplings), Work(problem, lambda done: report(FIRST * done))
     shared = problem.tasks.share(costs), problem.tasks.share(problem)
     steps = problem.steps()
     calls = [(*shared, step) for step in steps]
     results = problem.tasks.run(FixedCosts.solve, calls, short=problem.is_short(steps))
-    for step, found in zip(steps, results, strict=True):
-        start.update(zip(step, found, strict=True))
-        report(FIRST * work.after(step))
+    with hearing(work):
+        for step, found in zip(steps, results, strict=True):
+            start.update(zip(step, found, strict=True))
+            work.after(step)
     final = _descend(problem, start, lambda done: report(FIRST + (1 - FIRST) * done))
     return replace(final, sweeps=full.sweeps + final.sweeps)
 
@@ -73,20 +75,21 @@ def _descend(problem: Problem, start: Mapping[str, Coupling], report: Report) ->
     sweeps = 0
     while stale and sweeps < MAX_SWEEPS:
         sweeps += 1
-        gained = 0.0
-        work = Work(problem)
-        for wave in waves:
-            chosen = [step for step in wave if step in stale]
-            stale.difference_update(chosen)
-            work.skip(step for step in wave if step not in chosen)
-            for step, solved in problem.solved(_improved, chosen, couplings, shared):
-                random[step] = solved.random
-                if solved.gain > LEAST_GAIN * solved.random:
-                    gained += solved.gain
-                    couplings.update(solved.couplings)
-                    stale |= {s for s in near if s != step and near[step] & set(s)}
-                costs.update(solved.costs)
-                report(1 - 0.5 ** (sweeps - 1) * (1 - 0.5 * work.after(step)))
+        gained, left = 0.0, 0.5 ** (sweeps - 1)
+        work = Work(problem, lambda done, left=left: report(1 - left * (1 - 0.5 * done)))  # type: ignore[misc]
+        with hearing(work):
+            for wave in waves:
+                chosen = [step for step in wave if step in stale]
+                stale.difference_update(chosen)
+                work.after(*(step for step in wave if step not in chosen))
+                for step, solved in problem.solved(_improved, chosen, couplings, shared):
+                    random[step] = solved.random
+                    if solved.gain > LEAST_GAIN * solved.random:
+                        gained += solved.gain
+                        couplings.update(solved.couplings)
+                        stale |= {s for s in near if s != step and near[step] & set(s)}
+                    costs.update(solved.costs)
+                    work.after(step)
         if gained <= LEAST_GAIN * sum(random.values()):
             stale.clear()
     return Alignment(couplings, costs, sweeps, not stale)
