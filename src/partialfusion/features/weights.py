@@ -129,18 +129,28 @@ class WeightCosts:
         return np.asarray(cross.clamp_min_(0.0).cpu().numpy(), np.float64)
 
     def _term(self, space: str, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> _Term:
-        state = [couplings[s] for s in self.others(b)]
-        key = (space, b.parameter, b.axis, b.role)
-        cached = self._cache.get(key)
-        if cached is not None and all(x is y for x, y in zip(cached[0], state, strict=True)):
-            return cached[1]
+        found = self._kept(space, b, couplings)
+        if found is not None:
+            return found
         x, y = self._slices(a, b, couplings)
         lengths = _squared_lengths(x), _squared_lengths(y)
         if x.shape[1] < FEW or len(self.bindings(space)) * len(x) * len(y) * x.element_size() > KEPT:
             return _Term(*lengths, (x, y.T))
         found = _Term(*lengths, (x @ y.T,))
-        self._cache.keep(key, state, found)
+        self._cache.keep((space, b.parameter, b.axis, b.role), [couplings[s] for s in self.others(b)], found)
         return found
+
+    def _kept(self, space: str, b: AxisBinding, couplings: Couplings) -> _Term | None:
+        """What an axis contributes, if it is known for these couplings of the spaces beside it."""
+        cached = self._cache.get((space, b.parameter, b.axis, b.role))
+        if cached is None or any(x is not couplings[s] for x, s in zip(cached[0], self.others(b), strict=True)):
+            return None
+        return cached[1]
+
+    def is_kept(self, space: str, couplings: Couplings) -> bool:
+        """Whether most of the products that the cost of a space is made of need not be made again."""
+        known = [(a, b) for a, b in self.bindings(space) if self._kept(space, b, couplings) is not None]
+        return 2 * self.operations(space, known) > self.operations(space)
 
     def products(self, space: str, couplings: Couplings) -> Floats:
         """(n × m) inner products of channel i of our model with channel j of theirs, the other spaces as coupled.

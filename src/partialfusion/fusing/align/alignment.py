@@ -43,6 +43,7 @@ class Problem:
         paired: space of which it is known what corresponds → (n × m) cost, the only one that counts there.
         prices: space → what its channels cost when it was last solved; the next solve begins there.
         tasks: where spaces that do not depend on each other are solved.
+        ahead: space → other isolated fractions that it will be solved at with the costs that it has at the end.
     """
 
     weights: WeightCosts | None
@@ -56,6 +57,7 @@ class Problem:
     paired: Mapping[str, Floats] = field(default_factory=dict)
     prices: dict[str, Prices] = field(default_factory=dict)
     tasks: Tasks = field(default_factory=Here)
+    ahead: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def steps(self) -> list[tuple[str, ...]]:
         """The free spaces in the order of computation, those of a bundle together at the first of them."""
@@ -74,6 +76,10 @@ class Problem:
     def operations(self, space: str) -> float:
         """How many operations the products take that the cost of a space is made of."""
         return 0.0 if self.weights is None or space in self.paired else self.weights.operations(space)
+
+    def is_kept(self, space: str, couplings: Couplings) -> bool:
+        """Whether the cost of a space is known at once when it is asked for again."""
+        return self.weights is None or space in self.paired or self.weights.is_kept(space, couplings)
 
     def solve(self, spaces: Sequence[str], costs: Sequence[Floats]) -> list[Coupling]:
         """The cheapest couplings of the spaces of one step."""
@@ -154,14 +160,26 @@ class Problem:
             yield step, found
 
 
+Ahead = Mapping[tuple[str, float], Coupling]  # space and isolated fraction → its cheapest coupling
+
+
 @dataclass(frozen=True)
 class Alignment:
-    """Couplings of all spaces and how they were found."""
+    """Couplings of all spaces and how they were found.
+
+    Attributes:
+        couplings: space → its coupling.
+        costs: space → what it costs.
+        sweeps: how many there were.
+        converged: whether hardly anything could be gained any more.
+        ahead: couplings of other sizes with the costs that spaces have here, as far as they were solved already.
+    """
 
     couplings: Mapping[str, Coupling]
     costs: Mapping[str, float] = field(default_factory=dict)
     sweeps: int = 1
     converged: bool = True
+    ahead: Ahead = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -173,12 +191,14 @@ class Solved:
         costs: space → what it costs.
         gain: what that saves against the couplings before.
         random: what a random matching costs, on average.
+        ahead: couplings of other sizes with the same costs.
     """
 
     couplings: Mapping[str, Coupling]
     costs: Mapping[str, float]
     gain: float = 0.0
     random: float = 0.0
+    ahead: Ahead = field(default_factory=dict)
 
 
 def _task(
