@@ -21,6 +21,7 @@ from typing import Any
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2-xl": ("GPT2LMHeadModel", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),
     "gpt2": ("GPT2LMHeadModel", {}),
+    "vocabulary": ("GPT2LMHeadModel", {"vocab_size": 100_000, "n_embd": 512, "n_layer": 2, "n_head": 8}),
     "llama-1b": (
         "LlamaForCausalLM",
         {
@@ -95,10 +96,10 @@ def write(folder: Path, shape: str, seed: int, base: int | None, shard: int) -> 
         generator = torch.Generator().manual_seed(1000 * which + order[name])
         return SCALE * torch.randn(tensors[name].shape, generator=generator)
 
-    def content(name: str) -> torch.Tensor:
+    def content(name: str) -> list[torch.Tensor]:
         own = drawn(name, seed)
         found = own if base is None else drawn(name, base) + NOISE * own
-        return (found + (1.0 if tensors[name].dim() == 1 and name.endswith("weight") else 0.0)).to(torch.bfloat16)
+        return [(found + (1.0 if tensors[name].dim() == 1 and name.endswith("weight") else 0.0)).to(torch.bfloat16)]
 
     folder.mkdir(parents=True)
     config.save_pretrained(folder)

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import partialfusion as pf
 from partialfusion.cli import app
 from partialfusion.core import cluster, compute
+from partialfusion.core.blocks import Part
 from partialfusion.errors import OptionError
 from partialfusion.features import weights
 from partialfusion.streaming.files import TensorFiles
@@ -41,8 +42,8 @@ def test_products_are_on_the_other_device(align: str, pair: list[Path], tmp_path
     usual = TensorFiles.read
     with SecondDevice() as mode, pytest.MonkeyPatch.context() as patch:
 
-        def read(files: TensorFiles, name: str) -> Tensor:
-            mode._mark([found := usual(files, name)], FIRST)
+        def read(files: TensorFiles, name: str, part: Part | None = None) -> Tensor:
+            mode._mark([found := usual(files, name, part)], FIRST)
             return found
 
         def to_second(tensor: Tensor) -> Tensor:

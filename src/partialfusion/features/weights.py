@@ -16,6 +16,7 @@ from torch import Tensor
 from ..blueprint import AxisBinding, Blueprint
 from ..blueprint.spaces import owner
 from ..core.arrays import Floats
+from ..core.blocks import Part, blocks, fits, parts
 from ..core.compute import moved
 from ..core.literals import Convention
 from ..core.progress import advance
@@ -74,7 +75,8 @@ class WeightCosts:
         size: dict[str, float] = defaultdict(float)
         for name in self.parameters:
             for source in (self.ours, self.theirs):
-                size[owner(name)] += float(source.number(name).square().sum())
+                for part in parts(source.tensors[name]):
+                    size[owner(name)] += float(source.number(name, part).square().sum())
         return size
 
     def _scales(self, fused: Mapping[str, float]) -> dict[str, float]:
@@ -132,6 +134,10 @@ class WeightCosts:
         found = self._kept(space, b, couplings)
         if found is not None:
             return found
+        found = self._in_blocks(a, b, couplings)
+        if found is not None:
+            self._cache.keep((space, b.parameter, b.axis, b.role), [couplings[s] for s in self.others(b)], found)
+            return found
         x, y = self._slices(a, b, couplings)
         lengths = _squared_lengths(x), _squared_lengths(y)
         if x.shape[1] < FEW or len(self.bindings(space)) * len(x) * len(y) * x.element_size() > KEPT:
@@ -139,6 +145,26 @@ class WeightCosts:
         found = _Term(*lengths, (x @ y.T,))
         self._cache.keep((space, b.parameter, b.axis, b.role), [couplings[s] for s in self.others(b)], found)
         return found
+
+    def _in_blocks(self, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> _Term | None:
+        """What an axis contributes, summed over blocks of the longest other axis; nothing where the weight takes no
+        more memory than the products."""
+        shape, n, m = self.theirs.blueprint.shapes[b.parameter], len(a.index), len(b.index)
+        if fits(math.prod(shape)) or math.prod(shape) <= 4 * n * m:
+            return None
+        axis = max((k for k in range(len(shape)) if k != b.axis), key=lambda k: shape[k])
+        kernels = self._kernels(b.parameter, couplings, keep=b.axis)
+        length = shape[axis]
+        if axis in self.theirs.blueprint.axes[b.parameter]:
+            length = self.theirs.axis_map(b.parameter, axis, kernels[1]).length
+        rows, cols, products = np.zeros(n), np.zeros(m), None
+        for block in blocks(np.arange(length), math.prod(shape) // shape[axis]):
+            x, y = self._slices(a, b, couplings, (axis, block))
+            rows += _squared_lengths(x)
+            cols += _squared_lengths(y)
+            products = x @ y.T if products is None else products.addmm_(x, y.T)
+        assert products is not None
+        return _Term(rows, cols, (products,))
 
     def _kept(self, space: str, b: AxisBinding, couplings: Couplings) -> _Term | None:
         """What an axis contributes, if it is known for these couplings of the spaces beside it."""
@@ -165,11 +191,14 @@ class WeightCosts:
             most += self.weights[b.parameter] * float(x.norm() * y.norm())
         return total / most if most > 0 else total
 
-    def _slices(self, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> tuple[Tensor, Tensor]:
-        """The channels of an axis in both models, (n × d) and (m × d), the other axes in common coordinates."""
+    def _slices(
+        self, a: AxisBinding, b: AxisBinding, couplings: Couplings, part: Part | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The channels of an axis in both models, (n × d) and (m × d), the other axes in common coordinates, of which
+        one may be looked at in part."""
         ours, theirs = self._kernels(b.parameter, couplings, keep=b.axis)
-        x = slices(self.ours.mapped(a.parameter, ours, keep=a.axis), a)
-        return moved(x), moved(slices(self.theirs.mapped(b.parameter, theirs, keep=b.axis), b))
+        x = slices(self.ours.mapped(a.parameter, ours, keep=a.axis, part=part), a)
+        return moved(x), moved(slices(self.theirs.mapped(b.parameter, theirs, keep=b.axis, part=part), b))
 
     def _kernels(
         self, name: str, couplings: Couplings, keep: int | None = None
