@@ -73,8 +73,9 @@ def allow_torchvision() -> None:
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
-def write(folder: Path, shape: str, seed: int, base: int | None, shard: int) -> None:
-    """Write a checkpoint with random weights; with a base, those of another seed and some noise."""
+def write(folder: Path, shape: str, seed: int, base: int | None, shard: int, **more: Any) -> None:
+    """Write a checkpoint with random weights; with a base, those of another seed and some noise. Other fields of the
+    config may be given."""
     import torch
 
     allow_torchvision()
@@ -86,7 +87,7 @@ def write(folder: Path, shape: str, seed: int, base: int | None, shard: int) -> 
 
     kind, fields = SHAPES[shape]
     model_class: Any = getattr(transformers, kind)
-    config = model_class.config_class(**fields, dtype="bfloat16", architectures=[kind])
+    config = model_class.config_class(**fields, **more, dtype="bfloat16", architectures=[kind])
     skeleton = Skeleton.of(lambda: model_class(config))
     names = sorted(skeleton.state_names)
     tensors = {n: t.to(torch.bfloat16) for n, t in named_tensors(skeleton.model).items() if n in names}
