@@ -21,6 +21,7 @@ from typing import Any
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2-xl": ("GPT2LMHeadModel", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),
     "gpt2": ("GPT2LMHeadModel", {}),
+    "vocabulary": ("GPT2LMHeadModel", {"vocab_size": 100_000, "n_embd": 512, "n_layer": 2, "n_head": 8}),
     "llama-1b": (
         "LlamaForCausalLM",
         {
@@ -72,8 +73,9 @@ def allow_torchvision() -> None:
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
-def write(folder: Path, shape: str, seed: int, base: int | None, shard: int) -> None:
-    """Write a checkpoint with random weights; with a base, those of another seed and some noise."""
+def write(folder: Path, shape: str, seed: int, base: int | None, shard: int, **more: Any) -> None:
+    """Write a checkpoint with random weights; with a base, those of another seed and some noise. Other fields of the
+    config may be given."""
     import torch
 
     allow_torchvision()
@@ -85,7 +87,7 @@ def write(folder: Path, shape: str, seed: int, base: int | None, shard: int) -> 
 
     kind, fields = SHAPES[shape]
     model_class: Any = getattr(transformers, kind)
-    config = model_class.config_class(**fields, dtype="bfloat16", architectures=[kind])
+    config = model_class.config_class(**fields, **more, dtype="bfloat16", architectures=[kind])
     skeleton = Skeleton.of(lambda: model_class(config))
     names = sorted(skeleton.state_names)
     tensors = {n: t.to(torch.bfloat16) for n, t in named_tensors(skeleton.model).items() if n in names}
@@ -95,10 +97,10 @@ def write(folder: Path, shape: str, seed: int, base: int | None, shard: int) -> 
         generator = torch.Generator().manual_seed(1000 * which + order[name])
         return SCALE * torch.randn(tensors[name].shape, generator=generator)
 
-    def content(name: str) -> torch.Tensor:
+    def content(name: str) -> list[torch.Tensor]:
         own = drawn(name, seed)
         found = own if base is None else drawn(name, base) + NOISE * own
-        return (found + (1.0 if tensors[name].dim() == 1 and name.endswith("weight") else 0.0)).to(torch.bfloat16)
+        return [(found + (1.0 if tensors[name].dim() == 1 and name.endswith("weight") else 0.0)).to(torch.bfloat16)]
 
     folder.mkdir(parents=True)
     config.save_pretrained(folder)

@@ -31,7 +31,7 @@ from partialfusion.core.text import table
 from partialfusion.solvers import Prices, assignment, partial_coupling
 from partialfusion_study.networks import GPT, mlp
 
-from .large import allow_torchvision
+from .large import allow_torchvision, write
 from .solvers import COSTS
 from .timing import seconds
 
@@ -39,6 +39,7 @@ DEVICE = os.environ.get("DEVICE") or None
 DEPTHS, WIDTH = (6, 12, 24, 48), 128  # of transformers
 WIDTHS = (512, 1024, 2048, 4096)  # of networks with two hidden layers
 FILES = 512, 8  # width and depth of the transformers that are merged as files
+STREAMED = (6, 12, 24)  # layers of those whose memory is measured while they are streamed
 
 
 def build(kind: str, width: int, depth: int, seed: int) -> tuple[nn.Module, Tensor]:
@@ -80,8 +81,45 @@ def measure(kind: str, width: int, depth: int) -> dict[str, float]:
     return found | {"traced": traced, "above": peak_mb() - before}
 
 
+def held(folder: str, align: str) -> dict[str, float]:
+    """What `pf.fuse_files` holds at the most above what the process held before, in MB, and its seconds."""
+    torch.set_num_threads(1)
+    allow_torchvision()
+    with tempfile.TemporaryDirectory() as scratch:
+        small = [checkpoint(Path(scratch) / str(k), seed=k, width=64, depth=1) for k in range(2)]
+        pf.fuse_files(small, Path(scratch) / "out", alpha=0.2, progress=False)  # loads what is loaded at the first call
+    before = resident_mb()
+    pair, out = [Path(folder) / str(k) for k in range(2)], Path(folder) / f"fused-{align}"
+    spent, _ = timed(lambda: pf.fuse_files(pair, out, alpha=0.2, align=align, device=DEVICE, progress=False))
+    return {"above": peak_mb() - before, "seconds": spent}
+
+
+def resident_mb() -> float:
+    status = Path("/proc/self/status")  # elsewhere the peak so far is all that is known
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")), peak_mb())
+
+
+def streamed() -> Iterator[tuple[object, ...]]:
+    """Memory that `pf.fuse_files` takes, beside the size of the files, by depth and for a large embedding."""
+    width, deep = FILES[0], [(f"{n} layers", n, 256) for n in STREAMED]
+    for label, depth, words in [*deep, ("4 layers, 100,000 words", 4, 100_000)]:
+        with tempfile.TemporaryDirectory() as folder:
+            for seed in range(2):
+                write(
+                    *(Path(folder) / str(seed), "gpt2", seed, None, 10**9),
+                    **{"n_embd": width, "n_head": width // 64, "n_layer": depth, "vocab_size": words},
+                )
+            size = sum(p.stat().st_size for p in Path(folder).glob("*/*.safetensors")) / 2**20
+            row: list[object] = [label, f"{size:.0f} MB"]
+            for align in ("greedy", "fixed-point"):
+                found = elsewhere("held", folder, align)
+                row += [f"{found['above']:.0f} MB", f"{found['above'] / size:.2f}", f"{found['seconds']:.1f} s"]
+        yield tuple(row)
+
+
 def elsewhere(*arguments: object) -> dict[str, float]:
-    """What `measure` gives, in a process of its own."""
+    """What `measure` or `held` gives, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.scale", *map(str, arguments)]
     found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return found
@@ -126,18 +164,17 @@ def files() -> Iterator[tuple[object, ...]]:
         for align in ("greedy", "fixed-point"):
             streamed, _ = timed(
                 lambda align=align: pf.fuse_files(
-                    checkpoints, Path(folder) / align, alpha=0.4, align=align, progress=False
+                    checkpoints, Path(folder) / align, alpha=0.4, align=align, device=DEVICE, progress=False
                 )
             )
             yield f"pf.fuse_files at alpha 0.4, {align}", f"{streamed:.2f} s", f"{streamed / floor:.1f}"
 
 
-def checkpoint(folder: Path, seed: int) -> Path:
+def checkpoint(folder: Path, seed: int, width: int = FILES[0], depth: int = FILES[1]) -> Path:
     """A directory with a model of GPT-2's class and random weights."""
     allow_torchvision()
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    width, depth = FILES
     config = GPT2Config(
         n_embd=width, n_layer=depth, n_head=width // 64, vocab_size=256, n_positions=128, bos_token_id=0, eos_token_id=0
     )
@@ -208,6 +245,9 @@ def main() -> None:
     grown("gpt", [(WIDTH, n) for n in DEPTHS], f"transformers of width {WIDTH}, layers", DEPTHS)
     label = f"two checkpoints of GPT-2's class, width {FILES[0]}, {FILES[1]} layers"
     print(table((label, "processor" if DEVICE is None else "elapsed", "times the floor"), [*files()], align="<>>"))
+    print()
+    heads = ("streamed, alpha 0.2", "both files", "greedy", "times", "time", "default", "times", "time")
+    print(table(heads, [*streamed()], align="<>>>>>>>"))
     if DEVICE is not None:
         print()
         print(table(("channels", "cpu", DEVICE, "times as fast"), [*devices()], align=">>>>"))
@@ -215,4 +255,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    kind, first, second = sys.argv[1:]
+    print(json.dumps(held(first, second) if kind == "held" else measure(kind, int(first), int(second))))

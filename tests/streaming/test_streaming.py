@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import partialfusion as pf
 from partialfusion.cli import app
 from partialfusion.core import cluster
+from partialfusion.core.blocks import Part
 from partialfusion.core.cluster import Here
 from partialfusion.errors import CheckpointError, MismatchError, OptionError, ShortfallError
 from partialfusion.fusing.align import Aligner, alignment
@@ -176,8 +177,8 @@ def test_no_more_than_one_tensor_of_each_model_is_held_at_a_time(
     most = [0]
     usual = TensorFiles.read
 
-    def read(self: TensorFiles, name: str) -> Tensor:
-        tensor = usual(self, name).clone()
+    def read(self: TensorFiles, name: str, part: Part | None = None) -> Tensor:
+        tensor = usual(self, name, part).clone()
         live[id(tensor)] = tensor.numel()
         weakref.finalize(tensor, live.pop, id(tensor))
         most[0] = max(most[0], sum(live.values()))

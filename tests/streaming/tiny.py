@@ -33,7 +33,14 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "ForImageClassification",
         {**LAYERS, "image_size": 16, "patch_size": 8, "num_labels": 3},
     ),
+    "swin": (
+        "Swin",
+        "ForImageClassification",
+        {"image_size": 16, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2}
+        | {"num_labels": 3},
+    ),
 }
+IMAGES = "vit", "swin"
 
 
 @cache
@@ -61,7 +68,7 @@ def saved(
 
 
 def inputs(kind: str) -> dict[str, torch.Tensor]:
-    if kind == "vit":
+    if kind in IMAGES:
         return {"pixel_values": torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))}
     return {"input_ids": torch.tensor([[3, 5, 9, 1], [4, 8, 2, 7]])}
 

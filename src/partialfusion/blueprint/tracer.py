@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from ..core.meta import remembered
 from .labels import FIXED, FREE, Labels, Mark, compact, varying_dims
 from .program import Program
 from .registry import NoRuleError
@@ -88,8 +89,10 @@ class Tracer:
     def constant(self, tensor: Tensor, buffer: str | None = None) -> Value:
         """A tensor that the code or a buffer holds, copied so that it can be written into.
 
-        On the meta device, whole numbers are just fixed; other numbers are drawn at random, so that no two are equal.
+        On the meta device, whole numbers that are not remembered are just fixed; other numbers are drawn at random, so
+        that no two are equal.
         """
+        tensor = remembered(tensor)
         buffers = frozenset[str]() if buffer is None else frozenset([buffer])
         if not tensor.is_meta:
             return Constant(tensor.detach().cpu().clone(), buffers)

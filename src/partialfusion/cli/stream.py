@@ -30,8 +30,9 @@ IN_MEMORY: Mapping[str, tuple[Any, ...]] = {
     "similarity": (None, "auto", "permutation"),
     "masses": ("equal",),
     "norm": ("auto", "analytic"),
-    "device": (None,),
 }
+# Options that the function takes as they are.
+SAME = "method", "align", "convention", "cluster", "device", "check", "allow_shortfall"
 
 
 def are_streamed(factory: str, checkpoints: Sequence[Path]) -> bool:
@@ -64,7 +65,7 @@ def fuse_directories(given: Mapping[str, Any]) -> None:
             dtype=parse_dtype(given["dtype"]),
             shard_size=parse_size(given["shard_size"]),
             progress=report,
-            **{name: given[name] for name in ("method", "align", "convention", "cluster", "check", "allow_shortfall")},
+            **{name: given[name] for name in SAME},
             seed=given["seed"],
         )
     _show(result, as_json=given["as_json"], quiet=given["quiet"])

@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from ..errors import ClusterError, FusionError
+from .compute import Device, computing_on
+from .progress import hearing
 from .version import __version__
 
 log = logging.getLogger(__name__)
@@ -84,18 +86,23 @@ class Threads:
 
 
 def _without_gradients(function: Callable[..., T], *call: Any) -> T:
-    """A new thread does not know that gradients are off; nor with how many threads to multiply, until it is asked, and
-    sums of other parts have other bits."""
+    """A new thread does not know that gradients are off, nor how many threads PyTorch computes with, before it asks;
+    its first product would be summed in another order. It reports nothing before it ends."""
     torch.get_num_threads()
-    with torch.no_grad():
+    with torch.no_grad(), hearing(None):
         return function(*call)
 
 
 class OnDask:
-    """Runs tasks on the workers of a Dask scheduler, which repeats those of a worker that died on another one."""
+    """Runs tasks on the workers of a Dask scheduler, which repeats those of a worker that died on another one.
 
-    def __init__(self, client: Any) -> None:
-        self.client = client
+    Args:
+        client: a client of the scheduler.
+        device: where the workers compute the heavy parts; this process need not have it.
+    """
+
+    def __init__(self, client: Any, device: Device | None = None) -> None:
+        self.client, self.device = client, device
 
     def __reduce__(self) -> tuple[type[Here], tuple[()]]:
         """A worker runs the tasks of a task by itself."""
@@ -106,7 +113,7 @@ class OnDask:
         return self.client.submit(pickle.loads, pickle.dumps(value), pure=False)
 
     def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]], *, short: bool = False) -> Iterator[T]:
-        futures = [self.client.submit(function, *call, pure=False) for call in calls]
+        futures = [self.client.submit(_on, self.device, function, *call, pure=False) for call in calls]
         try:
             for future in futures:
                 yield self._result(future)
@@ -129,14 +136,26 @@ class OnDask:
             ) from error
 
 
+def _on(device: Device | None, function: Callable[..., T], *call: Any) -> T:
+    """A task on a worker, which does not know what was chosen in the process that sent it."""
+    with computing_on(device):
+        return function(*call)
+
+
 @contextmanager
-def tasks(cluster: str | None) -> Iterator[Tasks]:
-    """Where the tasks of a call run: in this process, or on the workers of a scheduler with this address."""
+def tasks(cluster: str | None, device: Device | None = None) -> Iterator[Tasks]:
+    """Where the tasks of a call run: in this process, or on the workers of a scheduler with this address.
+
+    Args:
+        cluster: the address.
+        device: where the heavy parts are computed, of that process or of the workers.
+    """
     if cluster is None:
-        yield Here()
+        with computing_on(device):
+            yield Here()
     else:
         with connected(cluster) as client:
-            yield OnDask(client)
+            yield OnDask(client, device)
 
 
 @contextmanager

@@ -7,10 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 ProgressCallback = Callable[[str, float], None]  # the current step, and the fraction of the work that is done
 
 log = logging.getLogger(__name__)
+
+_listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", default=None)
 
 EVERY = 10.0  # seconds of processor time between two lines of the log, whatever else the machine does
 PATIENCE = 1.0  # seconds before a bar appears
@@ -37,6 +40,55 @@ def reporting(progress: bool | ProgressCallback | None, *, patience: float = PAT
 
 def silent(label: str, done: float) -> None:
     """A progress callback that does nothing."""
+
+
+@contextmanager
+def hearing(listener: Callable[[float], None] | None) -> Iterator[None]:
+    """Pass every amount that `advance` is told to a function, or to nobody; who does the work need not know it."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def advance(amount: float) -> None:
+    """Tell whoever listens that so much more of the work is done, in bytes or whatever it is measured in."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(amount)
+
+
+class Amount:
+    """How much of some work is done, which never becomes less: what is heard from tasks while they run in this thread,
+    and all of a task when it ends, wherever it ran.
+
+    Args:
+        total: all of the work.
+        report: called with the fraction that is done.
+    """
+
+    def __init__(self, total: float, report: Callable[[float], None]) -> None:
+        self.total, self.report = total, report
+        self._ended = self._heard = 0.0
+        self._most = -1.0
+
+    def __call__(self, amount: float) -> None:
+        self._heard += amount
+        self.tell()
+
+    def end(self, amount: float) -> None:
+        """A task of this amount has ended."""
+        self._ended += amount
+        self._heard = max(0.0, self._heard - amount)
+        self.tell()
+
+    def tell(self) -> None:
+        """Report the fraction, unless it was reported already."""
+        done = min(1.0, (self._ended + self._heard) / self.total) if self.total else 1.0
+        if done > self._most:
+            self._most = done
+            self.report(done)
 
 
 class _ProgressLog:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..blueprint import Blueprint, Space
+from ..core.blocks import Part, taken
 from ..core.modules import named_tensors
 from ..kernels import KernelPair
 from ..kernels.transform import AxisMap, axis_map
@@ -33,9 +34,9 @@ class TracedModel:
     def of(cls, model: nn.Module, blueprint: Blueprint) -> TracedModel:
         return cls(blueprint, named_tensors(model))
 
-    def number(self, name: str) -> Tensor:
-        """A parameter in at least single precision."""
-        tensor = self.tensors[name].detach()
+    def number(self, name: str, part: Part | None = None) -> Tensor:
+        """A parameter, or a part of it, in at least single precision."""
+        tensor = taken(self.tensors[name].detach(), part)
         return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
     def written_axis(self, name: str) -> int | None:
@@ -100,6 +101,7 @@ class TracedModel:
         keep: int | None = None,
         share: float = 1.0,
         shift: Tensor | None = None,
+        part: Part | None = None,
     ) -> Tensor:
         """A parameter with its axes mapped: one term of W' = Σ_m write_m · W_m · read_m.
 
@@ -111,11 +113,21 @@ class TracedModel:
             keep: an axis that stays as it is.
             share: the share of this model in what belongs to no channel.
             shift: what is added to the parameter first.
+            part: positions of the target that are wanted, on one axis; no others are computed, nor what only they need
+                read.
         """
-        tensor = self.number(name) if shift is None else self.number(name) + shift.to(self.number(name))
+        maps = {}
         for axis in self.blueprint.axes.get(name, {}):
             if axis != keep:
                 length = None if shape is None else shape[axis]
-                found = self.axis_map(name, axis, kernels, layout=layout, length=length, share=share)
-                tensor = found(tensor, axis)
+                maps[axis] = self.axis_map(name, axis, kernels, layout=layout, length=length, share=share)
+        if part is not None and part[0] in maps:
+            needed, maps[part[0]] = maps[part[0]].part(part[1])
+            part = part[0], needed
+        tensor = self.number(name, part)
+        if shift is not None:
+            assert part is None, "constants belong to whole parameters"
+            tensor = tensor + shift.to(tensor)
+        for axis, found in maps.items():
+            tensor = found(tensor, axis)
         return tensor if share == 1.0 or self.written_axis(name) is not None else tensor * share

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..blueprint import AxisBinding
+from ..blueprint import AxisBinding, Blueprint
 from ..blueprint.spaces import owner
 from ..core.arrays import Floats
+from ..core.blocks import Part, blocks, fits, parts
 from ..core.compute import moved
 from ..core.literals import Convention
+from ..core.progress import advance
 from ..kernels import Coupling, KernelPair
 from ..kernels.pair import common_frame
 from .traced import TracedModel
@@ -72,7 +75,8 @@ class WeightCosts:
         size: dict[str, float] = defaultdict(float)
         for name in self.parameters:
             for source in (self.ours, self.theirs):
-                size[owner(name)] += float(source.number(name).square().sum())
+                for part in parts(source.tensors[name]):
+                    size[owner(name)] += float(source.number(name, part).square().sum())
         return size
 
     def _scales(self, fused: Mapping[str, float]) -> dict[str, float]:
@@ -99,6 +103,11 @@ class WeightCosts:
         axes = self.theirs.blueprint.axes[binding.parameter]
         return [s.name for axis, bound in axes.items() if axis != binding.axis for s, _ in bound]
 
+    def operations(self, space: str, bindings: Iterable[tuple[AxisBinding, AxisBinding]] | None = None) -> float:
+        """How many operations the products take that the cost of a space is made of."""
+        bound = self.bindings(space) if bindings is None else bindings
+        return operations(self.theirs.blueprint, self.ours.blueprint[space].width, (b for _, b in bound))
+
     def cost(
         self,
         space: str,
@@ -114,6 +123,7 @@ class WeightCosts:
             rows += weight * term.ours
             cols += weight * term.theirs
             cross = term.add_to(cross, -2.0 * weight)
+            advance(self.operations(space, [(a, b)]))
         if cross is None:
             return np.zeros((n, m))
         cross.add_(torch.from_numpy(rows).to(cross)[:, None]).add_(torch.from_numpy(cols).to(cross))
@@ -121,18 +131,52 @@ class WeightCosts:
         return np.asarray(cross.clamp_min_(0.0).cpu().numpy(), np.float64)
 
     def _term(self, space: str, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> _Term:
-        state = [couplings[s] for s in self.others(b)]
-        key = (space, b.parameter, b.axis, b.role)
-        cached = self._cache.get(key)
-        if cached is not None and all(x is y for x, y in zip(cached[0], state, strict=True)):
-            return cached[1]
+        found = self._kept(space, b, couplings)
+        if found is not None:
+            return found
+        found = self._in_blocks(a, b, couplings)
+        if found is not None:
+            self._cache.keep((space, b.parameter, b.axis, b.role), [couplings[s] for s in self.others(b)], found)
+            return found
         x, y = self._slices(a, b, couplings)
         lengths = _squared_lengths(x), _squared_lengths(y)
         if x.shape[1] < FEW or len(self.bindings(space)) * len(x) * len(y) * x.element_size() > KEPT:
             return _Term(*lengths, (x, y.T))
         found = _Term(*lengths, (x @ y.T,))
-        self._cache.keep(key, state, found)
+        self._cache.keep((space, b.parameter, b.axis, b.role), [couplings[s] for s in self.others(b)], found)
         return found
+
+    def _in_blocks(self, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> _Term | None:
+        """What an axis contributes, summed over blocks of the longest other axis; nothing where the weight takes no
+        more memory than the products."""
+        shape, n, m = self.theirs.blueprint.shapes[b.parameter], len(a.index), len(b.index)
+        if fits(math.prod(shape)) or math.prod(shape) <= 4 * n * m:
+            return None
+        axis = max((k for k in range(len(shape)) if k != b.axis), key=lambda k: shape[k])
+        kernels = self._kernels(b.parameter, couplings, keep=b.axis)
+        length = shape[axis]
+        if axis in self.theirs.blueprint.axes[b.parameter]:
+            length = self.theirs.axis_map(b.parameter, axis, kernels[1]).length
+        rows, cols, products = np.zeros(n), np.zeros(m), None
+        for block in blocks(np.arange(length), math.prod(shape) // shape[axis]):
+            x, y = self._slices(a, b, couplings, (axis, block))
+            rows += _squared_lengths(x)
+            cols += _squared_lengths(y)
+            products = x @ y.T if products is None else products.addmm_(x, y.T)
+        assert products is not None
+        return _Term(rows, cols, (products,))
+
+    def _kept(self, space: str, b: AxisBinding, couplings: Couplings) -> _Term | None:
+        """What an axis contributes, if it is known for these couplings of the spaces beside it."""
+        cached = self._cache.get((space, b.parameter, b.axis, b.role))
+        if cached is None or any(x is not couplings[s] for x, s in zip(cached[0], self.others(b), strict=True)):
+            return None
+        return cached[1]
+
+    def is_kept(self, space: str, couplings: Couplings) -> bool:
+        """Whether most of the products that the cost of a space is made of need not be made again."""
+        known = [(a, b) for a, b in self.bindings(space) if self._kept(space, b, couplings) is not None]
+        return 2 * self.operations(space, known) > self.operations(space)
 
     def products(self, space: str, couplings: Couplings) -> Floats:
         """(n × m) inner products of channel i of our model with channel j of theirs, the other spaces as coupled.
@@ -158,11 +202,14 @@ class WeightCosts:
             total += weight * float((self.ours.mapped(name, ours) * self.theirs.mapped(name, theirs)).sum())
         return total
 
-    def _slices(self, a: AxisBinding, b: AxisBinding, couplings: Couplings) -> tuple[Tensor, Tensor]:
-        """The channels of an axis in both models, (n × d) and (m × d), the other axes in common coordinates."""
+    def _slices(
+        self, a: AxisBinding, b: AxisBinding, couplings: Couplings, part: Part | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The channels of an axis in both models, (n × d) and (m × d), the other axes in common coordinates, of which
+        one may be looked at in part."""
         ours, theirs = self._kernels(b.parameter, couplings, keep=b.axis)
-        x = slices(self.ours.mapped(a.parameter, ours, keep=a.axis), a)
-        return moved(x), moved(slices(self.theirs.mapped(b.parameter, theirs, keep=b.axis), b))
+        x = slices(self.ours.mapped(a.parameter, ours, keep=a.axis, part=part), a)
+        return moved(x), moved(slices(self.theirs.mapped(b.parameter, theirs, keep=b.axis, part=part), b))
 
     def _kernels(
         self, name: str, couplings: Couplings, keep: int | None = None
@@ -239,6 +286,15 @@ class _Kept(dict[Key, tuple[list[Coupling], _Term]]):
             if self.size + size <= self.room:
                 self[key] = state, term
                 self.size += size
+
+
+def operations(blueprint: Blueprint, width: int, bindings: Iterable[AxisBinding]) -> float:
+    """How many operations it takes to multiply what some axes carry by as much of so many channels."""
+    numbers = 0.0
+    for b in bindings:
+        shape = blueprint.shapes[b.parameter]
+        numbers += math.prod(shape) * b.index.size / shape[b.axis]
+    return 2.0 * width * numbers
 
 
 def describing_parameters(source: TracedModel, *, vectors: bool) -> list[str]:

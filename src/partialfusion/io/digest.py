@@ -9,20 +9,31 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from ..core.progress import advance
+
 CHUNK = 1 << 24  # bytes that are copied from the device at a time
 
 
 class Digest:
-    """A SHA-256 over named tensors, in the order in which they are added."""
+    """A SHA-256 over named tensors, in the order in which they are added; tells how many bytes it has seen."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def add(self, name: str, tensor: Tensor) -> None:
-        kind = str(tensor.dtype).removeprefix("torch.")
-        self._hash.update(json.dumps([name, kind, list(tensor.shape)]).encode())
-        for part in chunks(tensor):
-            self._hash.update(part)
+        self.begin(name, tensor)
+        self.more(tensor)
+
+    def begin(self, name: str, form: Tensor) -> None:
+        """A tensor of this type and shape follows, in as many parts as there may be."""
+        kind = str(form.dtype).removeprefix("torch.")
+        self._hash.update(json.dumps([name, kind, list(form.shape)]).encode())
+
+    def more(self, part: Tensor) -> None:
+        """The next numbers of the tensor that was begun, in row-major order."""
+        for chunk in chunks(part):
+            self._hash.update(chunk)
+            advance(chunk.nbytes)
 
     def hex(self) -> str:
         return self._hash.hexdigest()
@@ -35,8 +46,16 @@ class ShardDigest:
         self._hashes: dict[str, str] = {}
 
     def add(self, name: str, tensor: Tensor) -> None:
+        for _ in self.passing(name, tensor, [tensor]):
+            pass
+
+    def passing(self, name: str, form: Tensor, parts: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The parts of a tensor of this type and shape, each added before it goes on."""
         own = Digest()
-        own.add(name, tensor)
+        own.begin(name, form)
+        for part in parts:
+            own.more(part)
+            yield part
         self._hashes[name] = own.hex()
 
     def hex(self) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, cast
@@ -202,7 +202,7 @@ def write_tensors(
     file: BinaryIO,
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str],
-    content: Callable[[str], Tensor] | None = None,
+    content: Callable[[str], Iterable[Tensor]] | None = None,
 ) -> None:
     """Write the safetensors format: the length of the header, the header, the bytes of the tensors.
 
@@ -213,7 +213,8 @@ def write_tensors(
         file: the file.
         tensors: name → tensor. With `content` only types and shapes count, and they may be on the meta device.
         metadata: texts for the header.
-        content: gives the numbers of a tensor when its turn comes, so that they are never in memory all at once.
+        content: gives the numbers of a tensor when its turn comes, in row-major order and as many parts as it likes, so
+            that they are never in memory all at once.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     at = 0
@@ -226,8 +227,9 @@ def write_tensors(
     text += b" " * (-len(text) % 8)
     file.write(len(text).to_bytes(8, "little") + text)
     for name in file_order(tensors):
-        for part in chunks(tensors[name] if content is None else content(name)):
-            file.write(part)
+        for part in [tensors[name]] if content is None else content(name):
+            for chunk in chunks(part):
+                file.write(chunk)
 
 
 def file_order(tensors: Mapping[str, Tensor]) -> list[str]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..blueprint import Blueprint, Space
 from ..core.arrays import Bools, Ints
+from ..core.blocks import blocks, fits
 from ..core.text import shorten
 from ..kernels import Plan
 from ..surgery.support import ParameterSupport, parameter_supports
@@ -58,6 +59,18 @@ class Packing:
     @property
     def stored_shape(self) -> tuple[int, ...]:
         return (self.size,) if self.support else self.shape
+
+    def blocks(self) -> Iterator[tuple[Ints, tuple[Any, ...]]] | None:
+        """What is stored, in its order, in blocks of rows: the rows, and the index of what is stored among their
+        numbers. None where rows do not follow each other in what is stored, or where all of them are few."""
+        count = math.prod(self.shape)
+        if fits(count) or sum(len(rows) for rows, *_ in self.boxes) > self.shape[0]:
+            return None
+        return (
+            (rows, _place((np.arange(len(rows)), *rest)))
+            for all_rows, *rest in self.boxes
+            for rows in blocks(all_rows, count // self.shape[0])
+        )
 
     def pack(self, tensor: Tensor) -> Tensor:
         """What is stored of a tensor: itself, or the entries of the boxes one after the other."""

@@ -55,6 +55,22 @@ class AxisMap:
             result.index_copy_(axis, torch.from_numpy(new.reshape(-1)).to(device), _combined(tensor, axis, matrix, old))
         return result
 
+    def part(self, positions: Ints) -> tuple[Ints, AxisMap]:
+        """The map to some of the target's positions alone.
+
+        Args:
+            positions: the positions of the target, sorted.
+
+        Returns:
+            the positions of the source that it needs, sorted, and the map from these to those.
+        """
+        assert not self.dense, "read maps are applied as wholes"
+        chosen = np.isin(self.target, positions)
+        source, place = np.unique(self.source[chosen], return_inverse=True)
+        target = np.searchsorted(positions, self.target[chosen])
+        weight = None if self.weight is None else self.weight[chosen]
+        return source, AxisMap(target, place, weight, len(positions), self.gather, self.copy)
+
     def resized(self, old: int, new: int) -> AxisMap:
         """The same map of runs of positions, which have another size.
 

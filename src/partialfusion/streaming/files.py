@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.blocks import Part, parts, taken
 from ..core.modules import canonical_names, named_tensors, not_finite
 from ..core.text import shorten
 from ..errors import CheckpointError, OptionError
@@ -97,27 +98,37 @@ class TensorFiles:
             sum(file.stat().st_size for file in files),
         )
 
-    def read(self, name: str) -> Tensor:
-        """The numbers of a tensor, in its type."""
+    def read(self, name: str, part: Part | None = None) -> Tensor:
+        """The numbers of a tensor, or of a part of it, in its type."""
         if name not in self.places:
-            return self.buffers[name]
+            return taken(self.buffers[name], part)
+        file, held = self.places[name]
+        with reading(Path(file)) as opened:  # a file is mapped: only what is looked at is read
+            return taken(opened.get_tensor(held), part).to(self.types[name])
+
+    def form(self, name: str) -> Tensor:
+        """A tensor on the meta device with the type and the shape that are read."""
+        if name not in self.places:
+            return self.buffers[name].to("meta")
         file, held = self.places[name]
         with reading(Path(file)) as opened:
-            found: Tensor = opened.get_tensor(held)
-            return found.to(self.types[name])
+            return torch.empty(opened.get_slice(held).get_shape(), dtype=self.types[name], device="meta")
 
     def surveyed(self, names: Sequence[str]) -> str:
         """The hash of the state dict with these names, after one look at all its numbers, which must be finite."""
         seen = Digest()
         for name in sorted(names):
-            tensor = self.read(name)
-            bad = not_finite(tensor) if tensor.is_floating_point() else 0
+            form, bad = self.form(name), 0
+            seen.begin(name, form)
+            for part in parts(form):
+                tensor = self.read(name, part)
+                bad += not_finite(tensor) if tensor.is_floating_point() else 0
+                seen.more(tensor)
             if bad:
                 raise OptionError(
-                    f"{self.folder}: {name} {tuple(tensor.shape)} holds {bad} NaN or infinite values; load a sound "
+                    f"{self.folder}: {name} {tuple(form.shape)} holds {bad} NaN or infinite values; load a sound "
                     "checkpoint"
                 )
-            seen.add(name, tensor)
         return seen.hex()
 
 

@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
+from ..blueprint import Blueprint
 from ..core.alone import alone
 from ..core.cluster import Here, Tasks, Threads, tasks
+from ..core.compute import Device
 from ..core.inputs import Inputs, Output
 from ..core.literals import Align, Alpha, Convention, RoundTo
 from ..core.modules import canonical_names
-from ..core.progress import ProgressCallback, reporting
+from ..core.progress import Amount, ProgressCallback, hearing, reporting
 from ..core.scalars import check_flag
 from ..core.version import __version__
 from ..errors import OptionError
@@ -44,6 +46,7 @@ from ..surgery.config import OWN
 from .files import TensorFiles
 from .models import StreamedModel, StreamedPipeline
 from .skeleton import Skeleton, example_inputs
+from .stages import TRACING, Part, Stages
 from .unfinished import Unfinished, check_space, unfinished
 from .write import Content, shard_names, write_header, write_shard
 
@@ -101,6 +104,7 @@ def fuse_files(
     dtype: torch.dtype | None = None,
     shard_size: int = 10**9,
     cluster: str | None = None,
+    device: Device | None = None,
     check: bool = True,
     allow_shortfall: bool = False,
     seed: int = 0,
@@ -131,6 +135,8 @@ def fuse_files(
         shard_size: the largest size of a file in bytes, unless a single tensor is larger.
         cluster: the address of a Dask scheduler, such as "tcp://host:8786", whose workers match spaces and write
             shards. They need the same version of this library and see the same folders.
+        device: where to compute the heavy parts, the products that costs are made of, such as "cuda"; weights are moved
+            there a piece at a time, and channels are assigned on the CPU. On a cluster, that of the workers.
         check: verify that the widened model traces to the same spaces. The check on numbers that `fuse` makes needs a
             model in memory and is left out; a warning and the summary say so.
         allow_shortfall: accept a result that falls short of what was asked for, as for `fuse`.
@@ -168,24 +174,10 @@ def fuse_files(
     _check_out(target, folders)
     with ExitStack() as stack:
         report = stack.enter_context(reporting(progress))
-        run = stack.enter_context(tasks(cluster))
+        run = stack.enter_context(tasks(cluster, device))
         held = stack.enter_context(unfinished(target))
         job = _Job(folders, held, recipe, run, report, dtype, shard_size, check, allow_shortfall)
         return job.done(example_inputs, output)
-
-
-@dataclass
-class _Part:
-    """A progress callback for a part of the work, of which the fraction never goes back."""
-
-    report: ProgressCallback
-    start: float
-    end: float
-    done: float = 0.0
-
-    def __call__(self, label: str, done: float) -> None:
-        self.done = max(self.done, done)
-        self.report(label, self.start + (self.end - self.start) * self.done)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,27 +205,46 @@ class _Job:
         models = [s.model for s in skeletons]
         check_models(models)
         inputs = example_inputs(models[-1], output) if given is None else Inputs.of(given, output)
-        digests = self._surveyed(models, files)
+        blueprint = self._traced(models[-1], inputs)
+        stages = Stages.of(self.report, blueprint, self.recipe, files)
+        digests = self._surveyed(models, files, stages.reading)
         sources = [Source(type(m).__name__, sha256) for m, sha256 in zip(models, digests, strict=True)]
         self.held.begin(self._key(digests, inputs))
-        fusion, streamed = self._fused(models, files, sources, inputs)
+        fusion, streamed = self._fused(models, files, blueprint, sources, inputs, stages.matching)
         content = Content.of(fusion, streamed, self.dtype)
         described = OWN not in vars(fusion.model)
         if not self.held.header.is_file():
             write_header(self.held.header, fusion, content, sources, {})
-        shards, kept = self._shards(content, described)
+        shards, kept = self._shards(content, described, stages.writing)
         write_header(self.held.header, fusion, content, sources, shards)
         self._complete(fusion, content, described, list(shards))
         return FusedFiles(self.held.target, fusion, described, kept)
 
-    def _surveyed(self, models: Sequence[Any], files: Sequence[TensorFiles]) -> list[str]:
+    def _traced(self, model: Any, inputs: Inputs) -> Blueprint:
+        """The blueprint of the last model."""
+        resizes, report = self.recipe.alpha != 0, Part(self.report, 0.0, TRACING)
+        blueprint = traced(model, inputs, check=self.check, seed=self.recipe.seed, untie=resizes, progress=report)
+        if self.check:
+            log.warning("the check on numbers is left out, since it needs a whole model in memory")
+        if blueprint.norms:
+            raise OptionError(
+                f"{type(model).__name__} has batch norms, whose statistics cannot be streamed: load the models and "
+                "call pf.fuse"
+            )
+        return blueprint
+
+    def _surveyed(self, models: Sequence[Any], files: Sequence[TensorFiles], report: ProgressCallback) -> list[str]:
         """The hashes of the sources; all numbers are looked at once."""
-        names = [[n for n in m.state_dict() if n in canonical_names(m)] for m in models]
-        found: list[str] = []
-        self.report("reading the models", 0.0)
-        for sha256 in self.tasks.run(TensorFiles.surveyed, list(zip(files, names, strict=True))):
-            found.append(sha256)
-            self.report("reading the models", 0.1 * len(found) / len(files))
+        known = [{n: t for n, t in m.state_dict().items() if n in canonical_names(m)} for m in models]
+        sizes = [sum(t.nbytes for t in tensors.values()) for tensors in known]
+        work = Amount(sum(sizes), lambda done: report("reading the models", done))
+        work.tell()
+        found = []
+        with hearing(work):
+            results = self.tasks.run(TensorFiles.surveyed, list(zip(files, map(list, known), strict=True)))
+            for sha256, size in zip(results, sizes, strict=True):
+                found.append(sha256)
+                work.end(size)
         return found
 
     def _key(self, digests: Sequence[str], inputs: Inputs) -> str:
@@ -251,22 +262,16 @@ class _Job:
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
     def _fused(
-        self, models: Sequence[Any], files: Sequence[TensorFiles], known: Sequence[Source], inputs: Inputs
+        self,
+        models: Sequence[Any],
+        files: Sequence[TensorFiles],
+        blueprint: Blueprint,
+        known: Sequence[Source],
+        inputs: Inputs,
+        report: ProgressCallback,
     ) -> tuple[Fusion, list[StreamedModel]]:
         """The result on the meta device, by the plan of an earlier run if there is one."""
-        self.report("tracing", 0.1)
-        resizes = self.recipe.alpha != 0
-        seed, part = self.recipe.seed, _Part(self.report, 0.1, 0.2)
-        blueprint = traced(models[-1], inputs, check=self.check, seed=seed, untie=resizes, progress=part)
-        if self.check:
-            log.warning("the check on numbers is left out, since it needs a whole model in memory")
-        if blueprint.norms:
-            raise OptionError(
-                f"{type(models[-1]).__name__} has batch norms, whose statistics cannot be streamed: load the models "
-                "and call pf.fuse"
-            )
-        part = _Part(self.report, 0.2, 0.6)
-        made = StreamedPipeline(models, inputs, blueprint, None, part, self.check, self.allow_shortfall)
+        made = StreamedPipeline(models, inputs, blueprint, None, report, self.check, self.allow_shortfall)
         matching = Threads(MOST_MATCHED) if isinstance(self.tasks, Here) else self.tasks
         pipeline = made.reading(files, matching)
         plan = self.held.plan(sum(f.size for f in files), known, pipeline.sources.blueprints)
@@ -274,29 +279,35 @@ class _Job:
             log.info("the plan of an earlier run is used: %s", self.held.header)
             fusion = pipeline.planned(plan, self.recipe)
         else:
-            part("matching", 0.0)
+            report("matching", 0.0)
             fusion = pipeline.reduce(self.recipe, exact=True).fusion
         streamed = [source for source in pipeline.sources.traced if isinstance(source, StreamedModel)]
         return fusion, streamed
 
-    def _shards(self, content: Content, described: bool) -> tuple[dict[str, str], int]:
+    def _shards(self, content: Content, described: bool, report: ProgressCallback) -> tuple[dict[str, str], int]:
         """File → hash of all shards, and how many an earlier run had finished."""
         parts = content.shards(self.shard_size)
         names = shard_names(len(parts), described)
+        sizes = {name: content.size(part) for name, part in zip(names, parts, strict=True)}
         known: dict[str, str] = {}
-        for name in names:
-            sha256 = self.held.finished(name)
-            if sha256 is not None:
+        work = Amount(sum(sizes.values()), lambda done: report(f"writing shard {len(known) + 1} of {len(names)}", done))
+        with hearing(work):
+            for name in names:
+                sha256 = self.held.finished(name)
+                if sha256 is not None:
+                    work.end(sizes[name])
+                    known[name] = sha256
+            left = [(name, part) for name, part in zip(names, parts, strict=True) if name not in known]
+            check_space(self.held.folder, sum(sizes[name] for name, _ in left))
+            shared = self.tasks.share(content)
+            calls = [(shared, part, str(self.held.folder / name)) for name, part in left]
+            kept = len(known)
+            results = self.tasks.run(write_shard, calls)
+            for name, _ in left:
+                work.tell()
+                sha256 = next(results)
+                work.end(sizes[name])
                 known[name] = sha256
-        left = [(name, part) for name, part in zip(names, parts, strict=True) if name not in known]
-        check_space(self.held.folder, content.size() * len(left) // len(parts))
-        shared = self.tasks.share(content)
-        calls = [(shared, part, str(self.held.folder / name)) for name, part in left]
-        kept = len(known)
-        results = self.tasks.run(write_shard, calls)
-        for name, _ in left:
-            self.report(f"writing shard {len(known) + 1} of {len(names)}", 0.6 + 0.4 * len(known) / len(names))
-            known[name] = next(results)
         return {name: known[name] for name in names}, kept
 
     def _complete(self, fusion: Fusion, content: Content, described: bool, shards: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from ..core.blocks import Part
 from ..core.cluster import Tasks
 from ..core.modules import named_tensors
 from ..features import TracedModel
@@ -37,9 +38,9 @@ class StreamedModel(TracedModel):
 
     files: TensorFiles
 
-    def number(self, name: str) -> Tensor:
-        """A parameter in at least single precision, read from its file."""
-        tensor = self.files.read(name)
+    def number(self, name: str, part: Part | None = None) -> Tensor:
+        """A parameter, or a part of it, in at least single precision, read from its file."""
+        tensor = self.files.read(name, part)
         return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.inputs import Inputs, Output
+from ..core.meta import remembering
 from ..core.modules import canonical_names, named_tensors
 from ..errors import OptionError
 
@@ -37,7 +38,10 @@ class Skeleton:
         computed = {name: buffer.detach() for name, buffer in model.named_buffers()}
         for module in model.modules():
             for name, buffer in module._buffers.items():
-                module._buffers[name] = None if buffer is None else buffer.to("meta")
+                if buffer is not None:
+                    # Code may choose channels by whole numbers; those that files hold may be others there.
+                    known = name in module._non_persistent_buffers_set and not buffer.is_floating_point()
+                    module._buffers[name] = remembering(buffer) if known else buffer.to("meta")
         return cls(model, computed)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ..core.blocks import Part, taken
 from ..core.modules import inside, named_tensors
 from ..core.version import __version__
 from ..errors import VerificationError
@@ -59,19 +60,18 @@ class Content:
         whole = {n: replace(how, support=()) for n, how in packings.items() if how.size == math.prod(how.shape)}
         return cls(tuple(sources), fusion.plan, targets, {**packings, **whole}, small, dtype)
 
-    def tensor(self, name: str) -> Tensor:
-        """The numbers of a tensor of the result, in the type that it has there."""
-        if name in self.small:
-            return self.small[name]
-        if name in self._mixing_norms:
-            return self._mixing_norms[name]
-        return self._formula(name)
+    def tensor(self, name: str, part: Part | None = None) -> Tensor:
+        """The numbers of a tensor of the result, or of a part of it, in the type that it has there."""
+        for known in (self.small, self._mixing_norms):
+            if name in known:
+                return taken(known[name], part)
+        return self._formula(name, part)
 
-    def _formula(self, name: str) -> Tensor:
+    def _formula(self, name: str, part: Part | None = None) -> Tensor:
         target, last = self.targets[name], self.sources[-1]
         if not is_made_of_all(name, target, last.blueprint):
-            return last.files.read(name)
-        return parameter(name, self.sources, self.plan, tuple(target.shape)).to(target.dtype)
+            return last.files.read(name, part)
+        return parameter(name, self.sources, self.plan, tuple(target.shape), part).to(target.dtype)
 
     @cached_property
     def _mixing_norms(self) -> dict[str, Tensor]:
@@ -83,10 +83,21 @@ class Content:
         share_out(found, blueprint, self.plan, self.plan.layout)
         return found
 
-    def stored(self, name: str) -> Tensor:
-        """What is stored of a tensor: without its zero blocks, and narrowed."""
-        tensor = self.tensor(name)
-        found = self.packings[name].pack(tensor)
+    def stored(self, name: str) -> Iterator[Tensor]:
+        """What is stored of a tensor, without its zero blocks and narrowed; of a large one a block of rows after the
+        other."""
+        packing = self.packings[name]
+        blocks = packing.blocks()
+        if blocks is None:
+            tensor = self.tensor(name)
+            yield self._checked(name, tensor, packing.pack(tensor))
+            return
+        for rows, place in blocks:
+            tensor = self.tensor(name, (0, rows))
+            yield self._checked(name, tensor, tensor[place])
+
+    def _checked(self, name: str, tensor: Tensor, found: Tensor) -> Tensor:
+        """What is stored of some numbers, which must hold all that are not zero."""
         if found.numel() < tensor.numel() and int(found.count_nonzero()) != int(tensor.count_nonzero()):
             raise VerificationError(f"{name} holds numbers between channels of different models; please report this")
         return narrowed(name, found, self._narrow(name))
@@ -117,9 +128,9 @@ class Content:
             size += own
         return found
 
-    def size(self) -> int:
-        """The bytes of all that is stored."""
-        forms = map(self.form, self.targets)
+    def size(self, names: Iterable[str] | None = None) -> int:
+        """The bytes of what is stored of some tensors, or of all."""
+        forms = map(self.form, self.targets if names is None else names)
         return sum(form.numel() * form.element_size() for form in forms)
 
 
@@ -127,13 +138,10 @@ def write_shard(content: Content, names: Sequence[str], path: str) -> str:
     """Write a shard, completely or not at all; returns the hash of its tensors. A task that depends on no other."""
     seen = ShardDigest()
 
-    def numbers(name: str) -> Tensor:
-        with torch.no_grad():
-            tensor = content.stored(name)
-        seen.add(name, tensor)
-        return tensor
+    def numbers(name: str) -> Iterator[Tensor]:
+        return seen.passing(name, content.form(name), content.stored(name))
 
-    with replacing(Path(path)) as file:
+    with torch.no_grad(), replacing(Path(path)) as file:
         write_tensors(file, {name: content.form(name) for name in names}, {"format": "pt"}, numbers)
     note(Path(path)).write_text(seen.hex())
     return seen.hex()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..blueprint import Blueprint, RuleError, Space, trace_labels
 from ..blueprint.canonical import canonical
+from ..core.blocks import Part
 from ..core.inputs import Inputs, run
 from ..core.modules import named_tensors
 from ..core.text import shorten
@@ -216,8 +217,10 @@ def is_made_of_all(name: str, target: Tensor, blueprint: Blueprint) -> bool:
     return name in blueprint.shapes and name not in blueprint.constants and target.is_floating_point()
 
 
-def parameter(name: str, sources: Sequence[TracedModel], plan: AppliedPlan, shape: tuple[int, ...]) -> Tensor:
-    """The sum of what every model contributes to a parameter."""
+def parameter(
+    name: str, sources: Sequence[TracedModel], plan: AppliedPlan, shape: tuple[int, ...], part: Part | None = None
+) -> Tensor:
+    """The sum of what every model contributes to a parameter, or to a part of it."""
     total: Tensor | None = None
     for m, source in enumerate(sources):
         kernels = {space: reduction.pairs[m] for space, reduction in plan.items()}
@@ -226,10 +229,10 @@ def parameter(name: str, sources: Sequence[TracedModel], plan: AppliedPlan, shap
             total = term if total is None else total + term.to(total.device)
             continue
         shift = _shift(name, source, kernels)
-        term = source.mapped(name, kernels, layout=plan.layout, shape=shape, share=plan.mix[m], shift=shift)
+        term = source.mapped(name, kernels, layout=plan.layout, shape=shape, share=plan.mix[m], shift=shift, part=part)
         total = term if total is None else total + term.to(total.device)
     assert total is not None
-    return total.view(shape)
+    return total.view(shape) if part is None else total
 
 
 def _shift(name: str, source: TracedModel, kernels: Mapping[str, KernelPair]) -> Tensor | None:

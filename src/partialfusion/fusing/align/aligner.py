@@ -184,7 +184,8 @@ class PairAligner:
             return greedy(problem, report=report)
         if not problem.is_partial():
             return self._full(tuple(free), report)[0]
-        full, costs = self._full(tuple(free), lambda done: report(0.5 * done))
+        sizes = {s: sorted({problem.matched_alpha(s), *self.alphas.get(s, ())}) for s in free}
+        full, costs = self._full(tuple(free), lambda done: report(0.5 * done), sizes)
         return refine(problem, full, costs, report=lambda done: report(0.5 + 0.5 * done))
 
     def full_costs(self, free: Sequence[str], spaces: Sequence[str], report: Report = unheard) -> Mapping[str, Floats]:
@@ -207,12 +208,21 @@ class PairAligner:
             return {s: problem.cost(s, matched) for s in free}
         return {s: self.measured[s] if s in self.measured else problem.cost(s, matched) for s in free}
 
-    def _full(self, free: tuple[str, ...], report: Report) -> tuple[Alignment, FixedCosts]:
-        """The alignment with nothing isolated, which every other one starts from, and what each space costs there."""
+    def _full(
+        self, free: tuple[str, ...], report: Report, sizes: Mapping[str, Sequence[float]] | None = None
+    ) -> tuple[Alignment, FixedCosts]:
+        """The alignment with nothing isolated, which every other one starts from, and what each space costs there.
+
+        Args:
+            free: the spaces.
+            report: called with the fraction that is done.
+            sizes: space → isolated fractions that the next alignment starts from.
+        """
         if free not in self._known:
-            problem = self._problem(dict.fromkeys(free, 0.0))
+            problem = replace(self._problem(dict.fromkeys(free, 0.0)), ahead=sizes or {})
             found = fixed_point(problem, report=report)
-            costs = FixedCosts(CostsAt(problem, found.couplings), self.alphas, problem.split, problem.masses)
+            at_end = CostsAt(problem, found.couplings)
+            costs = FixedCosts(at_end, self.alphas, problem.split, problem.masses, dict(found.ahead))
             self._known[free] = found, costs
         return self._known[free]
 

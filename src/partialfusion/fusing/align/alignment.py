@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,14 @@ import numpy as np
 
 from ...core.arrays import Floats, Ints
 from ...core.cluster import Here, Tasks
+from ...core.progress import Amount
 from ...features import WeightCosts
 from ...features.weights import Couplings
 from ...kernels import Coupling
 from ...solvers import MassPair, Prices, couple, couple_blocks
 
 WIDE = 1024  # channels on average from which on spaces are matched faster in threads: narrow ones are slower there
+SOLVING = 1000.0  # operations of a product that take as long as an assignment, for each pair of channels
 Report = Callable[[float], None]  # the fraction of the work that is done
 
 
@@ -41,6 +43,7 @@ class Problem:
         paired: space of which it is known what corresponds → (n × m) cost, the only one that counts there.
         prices: space → what its channels cost when it was last solved; the next solve begins there.
         tasks: where spaces that do not depend on each other are solved.
+        ahead: space → other isolated fractions that it will be solved at with the costs that it has at the end.
     """
 
     weights: WeightCosts | None
@@ -54,6 +57,7 @@ class Problem:
     paired: Mapping[str, Floats] = field(default_factory=dict)
     prices: dict[str, Prices] = field(default_factory=dict)
     tasks: Tasks = field(default_factory=Here)
+    ahead: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def steps(self) -> list[tuple[str, ...]]:
         """The free spaces in the order of computation, those of a bundle together at the first of them."""
@@ -68,6 +72,14 @@ class Problem:
         if space in self.fixed_costs:
             total += self.fixed_costs[space]
         return total
+
+    def operations(self, space: str) -> float:
+        """How many operations the products take that the cost of a space is made of."""
+        return 0.0 if self.weights is None or space in self.paired else self.weights.operations(space)
+
+    def is_kept(self, space: str, couplings: Couplings) -> bool:
+        """Whether the cost of a space is known at once when it is asked for again."""
+        return self.weights is None or space in self.paired or self.weights.is_kept(space, couplings)
 
     def solve(self, spaces: Sequence[str], costs: Sequence[Floats]) -> list[Coupling]:
         """The cheapest couplings of the spaces of one step."""
@@ -148,14 +160,26 @@ class Problem:
             yield step, found
 
 
+Ahead = Mapping[tuple[str, float], Coupling]  # space and isolated fraction → its cheapest coupling
+
+
 @dataclass(frozen=True)
 class Alignment:
-    """Couplings of all spaces and how they were found."""
+    """Couplings of all spaces and how they were found.
+
+    Attributes:
+        couplings: space → its coupling.
+        costs: space → what it costs.
+        sweeps: how many there were.
+        converged: whether hardly anything could be gained any more.
+        ahead: couplings of other sizes with the costs that spaces have here, as far as they were solved already.
+    """
 
     couplings: Mapping[str, Coupling]
     costs: Mapping[str, float] = field(default_factory=dict)
     sweeps: int = 1
     converged: bool = True
+    ahead: Ahead = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -167,12 +191,14 @@ class Solved:
         costs: space → what it costs.
         gain: what that saves against the couplings before.
         random: what a random matching costs, on average.
+        ahead: couplings of other sizes with the same costs.
     """
 
     couplings: Mapping[str, Coupling]
     costs: Mapping[str, float]
     gain: float = 0.0
     random: float = 0.0
+    ahead: Ahead = field(default_factory=dict)
 
 
 def _task(
@@ -188,21 +214,28 @@ def _task(
     return found, {s: problem.prices[s] for s in step if s in problem.prices}
 
 
-class Work:
-    """How much of the work of one sweep over the free spaces is done; a space counts by the square of its width."""
+class Work(Amount):
+    """How much of the work of one sweep over the free spaces is done.
 
-    def __init__(self, problem: Problem) -> None:
-        self._of = {step: sum(math.prod(problem.widths[s]) for s in step) for step in problem.steps()}
-        self._done = 0
+    A space counts by the operations of the products that its cost is made of, which are heard of one by one, and those
+    of its assignment.
 
-    def after(self, step: tuple[str, ...]) -> float:
-        """The fraction that is done when this step is, too."""
-        self.skip([step])
-        return min(1.0, self._done / max(1, sum(self._of.values())))
+    Args:
+        problem: the problem.
+        report: called with the fraction that is done.
+        products: step → operations of its products; without it, those of its whole cost.
+    """
 
-    def skip(self, steps: Iterable[tuple[str, ...]]) -> None:
-        """Nothing is to be done for these."""
-        self._done += sum(self._of[step] for step in steps)
+    def __init__(
+        self, problem: Problem, report: Report, products: Mapping[tuple[str, ...], float] | None = None
+    ) -> None:
+        found = {step: sum(map(problem.operations, step)) for step in problem.steps()} if products is None else products
+        self._of = {step: n + SOLVING * sum(math.prod(problem.widths[s]) for s in step) for step, n in found.items()}
+        super().__init__(sum(self._of.values()), report)
+
+    def after(self, *steps: tuple[str, ...]) -> None:
+        """These are done, or there is nothing to be done for them."""
+        self.end(sum(self._of[step] for step in steps))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...core.arrays import Floats
+from ...core.progress import hearing
 from ...kernels import Coupling
-from .alignment import Alignment, Problem, Report, Solved, Work, matched_cost, unheard
+from .alignment import Ahead, Alignment, Problem, Report, Solved, Work, matched_cost, unheard
 from .greedy import greedy
 from .separate import FixedCosts, separate
 
@@ -48,14 +50,15 @@ def refine(problem: Problem, full: Alignment, costs: FixedCosts, *, report: Repo
         costs: the cost of every free space at that alignment.
         report: called with the fraction that is done.
     """
-    start, work = dict(full.couplings), Work(problem)
+    start, work = dict(full.couplings), Work(problem, lambda done: report(FIRST * done))
     shared = problem.tasks.share(costs), problem.tasks.share(problem)
     steps = problem.steps()
     calls = [(*shared, step) for step in steps]
     results = problem.tasks.run(FixedCosts.solve, calls, short=problem.is_short(steps))
-    for step, found in zip(steps, results, strict=True):
-        start.update(zip(step, found, strict=True))
-        report(FIRST * work.after(step))
+    with hearing(work):
+        for step, found in zip(steps, results, strict=True):
+            start.update(zip(step, found, strict=True))
+            work.after(step)
     final = _descend(problem, start, lambda done: report(FIRST + (1 - FIRST) * done))
     return replace(final, sweeps=full.sweeps + final.sweeps)
 
@@ -65,31 +68,36 @@ def _descend(problem: Problem, start: Mapping[str, Coupling], report: Report) ->
     left."""
     couplings = dict(start)
     costs: dict[str, float] = {}
+    ahead: dict[tuple[str, ...], Ahead] = {}
     random: dict[tuple[str, ...], float] = {}
     waves = problem.waves()
     near = {step: problem.neighbours(step) for wave in waves for step in wave}
     stale = set(near)
     shared = problem.tasks.share(problem)
     sweeps = 0
+    known: Ahead = {}
     while stale and sweeps < MAX_SWEEPS:
         sweeps += 1
-        gained = 0.0
-        work = Work(problem)
-        for wave in waves:
-            chosen = [step for step in wave if step in stale]
-            stale.difference_update(chosen)
-            work.skip(step for step in wave if step not in chosen)
-            for step, solved in problem.solved(_improved, chosen, couplings, shared):
-                random[step] = solved.random
-                if solved.gain > LEAST_GAIN * solved.random:
-                    gained += solved.gain
-                    couplings.update(solved.couplings)
-                    stale |= {s for s in near if s != step and near[step] & set(s)}
-                costs.update(solved.costs)
-                report(1 - 0.5 ** (sweeps - 1) * (1 - 0.5 * work.after(step)))
+        gained, left = 0.0, 0.5 ** (sweeps - 1)
+        work = Work(problem, lambda done, left=left: report(1 - left * (1 - 0.5 * done)))  # type: ignore[misc]
+        with hearing(work):
+            for wave in waves:
+                chosen = [step for step in wave if step in stale]
+                stale.difference_update(chosen)
+                work.after(*(step for step in wave if step not in chosen))
+                for step, solved in problem.solved(_improved, chosen, couplings, shared):
+                    random[step] = solved.random
+                    if solved.gain > LEAST_GAIN * solved.random:
+                        gained += solved.gain
+                        couplings.update(solved.couplings)
+                        stale |= {s for s in near if s != step and near[step] & set(s)}
+                    costs.update(solved.costs)
+                    ahead[step] = solved.ahead
+                    work.after(step)
+        known = {key: coupling for step in ahead.keys() - stale for key, coupling in ahead[step].items()}
         if gained <= LEAST_GAIN * sum(random.values()):
             stale.clear()
-    return Alignment(couplings, costs, sweeps, not stale)
+    return Alignment(couplings, costs, sweeps, not stale, known)
 
 
 def _improved(problem: Problem, step: tuple[str, ...], couplings: Mapping[str, Coupling]) -> Solved:
@@ -99,10 +107,22 @@ def _improved(problem: Problem, step: tuple[str, ...], couplings: Mapping[str, C
     before = [matched_cost(c, couplings[s]) for s, c in zip(step, now, strict=True)]
     after = [matched_cost(c, new[s]) for s, c in zip(step, now, strict=True)]
     gain = sum(before) - sum(after)
-    if problem.neighbours(step) & set(step):
+    beside_itself = bool(problem.neighbours(step) & set(step))
+    if beside_itself:
         gain = _true_gain(problem, couplings, new)
     random = sum(float(c.mean()) * len(c) for c in now)
-    return Solved(new, {s: min(b, a) for s, b, a in zip(step, before, after, strict=True)}, gain, random)
+    costs = {s: min(b, a) for s, b, a in zip(step, before, after, strict=True)}
+    ahead = {} if beside_itself else _ahead(problem, dict(zip(step, now, strict=True)), couplings)
+    return Solved(new, costs, gain, random, ahead)
+
+
+def _ahead(problem: Problem, costs: Mapping[str, Floats], couplings: Mapping[str, Coupling]) -> Ahead:
+    """The couplings of the sizes to come, where there is no room to keep what the costs are made of."""
+    found = FixedCosts(costs, problem.ahead, problem.split, problem.masses)
+    for space in costs:
+        if space in problem.ahead and space not in problem.blocks and not problem.is_kept(space, couplings):
+            found.couple(space, problem.ahead[space][0])
+    return found.known
 
 
 def _true_gain(problem: Problem, couplings: Mapping[str, Coupling], new: Mapping[str, Coupling]) -> float:

@@ -22,21 +22,22 @@ class FixedCosts:
         alphas: space → isolated fractions that will be asked for; others are solved when they are.
         split: leave channels of unequal widths fused in part.
         masses: space → masses of the channels of both models, where they are not equal.
+        known: space and isolated fraction → the coupling, as far as it was solved.
     """
 
     costs: Mapping[str, Floats]
     alphas: Mapping[str, Sequence[float]] = field(default_factory=dict)
     split: bool = False
     masses: Mapping[str, MassPair] = field(default_factory=dict)
-    _known: dict[tuple[str, float], Coupling] = field(default_factory=dict)
+    known: dict[tuple[str, float], Coupling] = field(default_factory=dict)
 
     def couple(self, space: str, alpha: float) -> Coupling:
         """The cheapest coupling of a space that leaves the fraction alpha isolated."""
-        if (space, alpha) not in self._known:
+        if (space, alpha) not in self.known:
             wanted = sorted({alpha, *self.alphas.get(space, ())})
             found = couplings(self.costs[space], wanted, masses=self.masses.get(space), split=self.split)
-            self._known.update({(space, a): c for a, c in zip(wanted, found, strict=True)})
-        return self._known[space, alpha]
+            self.known.update({(space, a): c for a, c in zip(wanted, found, strict=True)})
+        return self.known[space, alpha]
 
     def solve(self, problem: Problem, step: Sequence[str]) -> list[Coupling]:
         """The cheapest couplings of the spaces of one step of a problem; those without a cost go by the others."""
