@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +18,16 @@ import torch
 import partialfusion as pf
 from partialfusion.errors import OptionError
 from partialfusion_study.cell import key
-from partialfusion_study.cells import Compared, FineTune, Merge, Parents, Similarity, SoftMerge
+from partialfusion_study.cells import (
+    Compared,
+    FineTune,
+    Merge,
+    Parents,
+    Shrunk,
+    ShrunkEnsemble,
+    Similarity,
+    SoftMerge,
+)
 from partialfusion_study.cells.soft import sinkhorn
 from partialfusion_study.executors import executor
 from partialfusion_study.experiments import EXPERIMENTS, chosen
@@ -31,7 +41,7 @@ from partialfusion_study.experiments.settings import (
     vit_pairs,
 )
 from partialfusion_study.experiments.transformers import KINDS
-from partialfusion_study.methods import PARTIAL_OT
+from partialfusion_study.methods import OURS, PARTIAL_OT
 from partialfusion_study.recipes import TrainingConfig
 from partialfusion_study.samples import evaluation_images
 from partialfusion_study.study import missing, run_study, store_of, write_pages
@@ -167,6 +177,27 @@ def test_patterns_keep_spaces_apart():
     matched = Compared(pair, PARTIAL_OT, 0.0, 0.5, ("features.[36]", "nothing.*"), 20).run()
     assert matched["apart"] == 2
     assert (matched["ratio"], matched["accuracy"]) == (named["ratio"], named["accuracy"])
+
+
+def test_one_network_within_a_budget_is_what_prune_gives():
+    pair, config = mnist_pairs(True, "quick")[0], replace(OURS, images=50)
+    found = Shrunk(pair.a, config, 0.75, 100).run()
+    assert 0.6 < found["ratio"] <= 0.75
+    assert found["effective"] == found["ratio"]  # of one network
+    data = config.data("mnist", 0)
+    cluster = pf.Cluster("exchange", workers=1)
+    result = pf.prune(trained(pair.a), data=data, method=cluster, site="pre", norm="recalibrate", budget=0.75)
+    assert found["widths"] == {s.name: [s.before, s.after] for s in result.summary().spaces if s.kind == "elastic"}
+    assert found["accuracy"] == accuracy(result.model, evaluation_images("mnist", 100))
+
+
+def test_an_ensemble_within_a_budget():
+    """Below one network's parameters it is smaller than one network; with room for everything it is the ensemble."""
+    pair, config = mnist_pairs(True, "quick")[0], replace(OURS, images=50)
+    small, whole = (ShrunkEnsemble(pair, config, size, 100).run() for size in (0.75, 4.0))
+    assert 0.6 < small["ratio"] <= 0.75
+    assert all(after == 2 * before for before, after in whole["widths"].values())
+    assert whole["accuracy"] == Parents(pair, (0.5,), 100).run()["ensemble"][0]
 
 
 def test_a_network_aligned_with_itself_is_itself():

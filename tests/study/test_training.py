@@ -14,7 +14,7 @@ from partialfusion_study import samples
 from partialfusion_study import trained as store
 from partialfusion_study.cell import key
 from partialfusion_study.data import DataSet, Images, load
-from partialfusion_study.experiments.settings import resnet_pairs, split_resnet_pairs, vgg_pairs
+from partialfusion_study.experiments.settings import resnet_pairs, split_resnet_pairs, vgg_pairs, vit_pairs
 from partialfusion_study.recipes import Recipe, Subset, TrainingConfig, mlp_recipe, short_recipe, vit_recipe
 from partialfusion_study.resuming import Resumable
 from partialfusion_study.samples import DIGIT, HELD_OUT, evaluation_images, part, sample
@@ -185,7 +185,9 @@ def test_the_zoo_comes_before_the_cache(monkeypatch, tmp_path):
     assert checkpoint(recipe) == tmp_path / path.name
 
 
-@pytest.mark.parametrize("pairs", [vgg_pairs, resnet_pairs, partial(resnet_pairs, hard=True), split_resnet_pairs])
+@pytest.mark.parametrize(
+    "pairs", [vgg_pairs, resnet_pairs, partial(resnet_pairs, hard=True), split_resnet_pairs, vit_pairs]
+)
 def test_the_zoo_holds_the_networks_of_the_committed_results(pairs):
     for pair in pairs("usual"):
         assert {checkpoint(recipe).parent for recipe in (pair.a, pair.b)} == {Path(__file__).parents[2] / "zoo"}

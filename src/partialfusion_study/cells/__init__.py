@@ -5,6 +5,7 @@ from .finetune import FineTune
 from .memory import Memory
 from .norms import Variances
 from .pairs import Compared, Counts, Merge, Mixed, Parents, Spend
+from .shrunk import Shrunk, ShrunkEnsemble
 from .similarity import Similarity
 from .single import Clusters, Compress, Sliced, Train
 from .soft import SoftMerge
@@ -21,6 +22,8 @@ __all__ = [
     "Merge",
     "Mixed",
     "Parents",
+    "Shrunk",
+    "ShrunkEnsemble",
     "Similarity",
     "Sliced",
     "SoftMerge",

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 import partialfusion as pf
+from partialfusion.core.literals import Zeros
 
 from ..methods import MethodConfig
 from ..recipes import Pair, Recipe
@@ -16,7 +17,13 @@ from ..trained import blueprint, example, trained
 
 
 def fused(
-    pair: Pair | TextPair, config: MethodConfig, data: Sequence[Tensor] | None, seed: int, **options: Any
+    pair: Pair | TextPair,
+    config: MethodConfig,
+    data: Sequence[Tensor] | None,
+    seed: int,
+    *,
+    zeros: Zeros = "kept",
+    **options: Any,
 ) -> pf.Fusion:
     """A pair fused; the size and the mix are among the options, which go to `pf.fuse`."""
     result = pf.fuse(
@@ -25,7 +32,7 @@ def fused(
         align=config.alignment,
         masses=config.masses,
         seed=seed,
-        zeros="kept",
+        zeros=zeros,
         **config.options(data, blueprint(pair.b)),
         **options,
     )

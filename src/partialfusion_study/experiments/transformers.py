@@ -15,6 +15,7 @@ from .experiment import Experiment, Report, Results
 from .grids import ACCURACY, EQUAL
 from .runs import measured
 from .settings import QUICK_ALPHAS, Scale, scaled, setting, tested, vit_pairs
+from .whole import INTERPOLATION, KINDS, REDUCTIONS, Whole
 
 SIZES = (0.0, 0.25, 0.5, 0.75, 1.0)
 KEEP = 0.5
@@ -22,7 +23,6 @@ SIZE = "effective parameters, relative to one model"
 FUSED, REFITTED = "fused", "refitted"
 FUSION = MethodConfig(images=IMAGES)
 FUSIONS = {FUSED: FUSION, REFITTED: replace(FUSION, refit=True)}
-INTERPOLATION = MethodConfig("interpolate", images=IMAGES)
 INTERPOLATIONS = {"interpolated": INTERPOLATION, "interpolated, refitted": replace(INTERPOLATION, refit=True)}
 ROTATED = replace(FUSION, similarity="rotation")
 ROTATIONS = {
@@ -54,21 +54,7 @@ SLICING = (
     "and MLP, with matrices on the shortcuts; here one rotation holds for the whole stream."
 )
 SLICES = (0.75, 0.5)  # of the residual stream, and very nearly of the parameters
-SLICED = {
-    "channels of the smallest weights deleted": MethodConfig("magnitude", images=IMAGES),
-    "channels clustered": OURS,
-    "channels interpolated": INTERPOLATION,
-    "principal directions, the smallest deleted": MethodConfig(
-        "magnitude", by="activation", images=IMAGES, similarity="rotation"
-    ),
-    "principal directions, interpolated": replace(INTERPOLATION, similarity="rotation"),
-}
 PRUNINGS = {"clustered": OURS, "clustered, refitted": replace(OURS, refit=True)}
-KINDS = {  # patterns of the names of the spaces
-    "residual stream": ("patches",),
-    "attention heads": ("blocks.*.attention.*",),
-    "MLPs": ("blocks.*.mlp.*",),
-}
 
 
 @dataclass(frozen=True)
@@ -86,8 +72,12 @@ class Dial:
     def slices(self) -> tuple[float, ...]:
         return SLICES[-1:] if self.scale == "quick" else SLICES
 
+    @property
+    def whole(self) -> Whole:
+        return Whole(self.pairs, self.scale, tested(self.scale))
+
     def parents(self) -> list[Parents]:
-        return [Parents(pair, (EQUAL,), tested(self.scale)) for pair in self.pairs]
+        return self.whole.parents()
 
     def fusions(self, config: MethodConfig, alpha: float, fixed: tuple[str, ...] = ()) -> list[Compared]:
         made = scaled(config, self.scale)
@@ -113,9 +103,9 @@ class Dial:
         for config in (*INTERPOLATIONS.values(), *ROTATIONS.values(), *JOINT.values()):
             groups += [self.fusions(config, alpha) for alpha in self.sizes]
         groups += [self.pruned(config) for config in PRUNINGS.values()]
-        for config in SLICED.values():
+        for config in REDUCTIONS.values():
             groups += [self.sliced(config, keep, refit) for keep in self.slices for refit in (False, True)]
-        return [cell for group in groups for cell in group]
+        return [*(cell for group in groups for cell in group), *self.whole.cells()]
 
     def ensembles(self, results: Results) -> list[float]:
         return [results(cell)["ensemble"][0] for cell in self.parents()]
@@ -169,7 +159,7 @@ class Dial:
     def stream_sizes(self, results: Results) -> Table:
         """One network with a part of its stream."""
         rows: list[Row] = []
-        for label, config in SLICED.items():
+        for label, config in REDUCTIONS.items():
             both = [[self.sliced(config, keep, refit) for refit in (False, True)] for keep in self.slices]
             rows.append((label, *(_value(results, cells, "accuracy") for pair in both for cells in pair)))
         sizes = [fmean(results(c)["ratio"] for c in self.sliced(OURS, keep, False)) for keep in self.slices]
@@ -223,9 +213,13 @@ def report(scale: Scale, results: Results) -> Report:
         '(`similarity="rotation"`), in one pass (`align="greedy"`) or *jointly* (`align="fixed-point"`), where weights '
         "count as much as activations; that was chosen on training images. Shares are equal. "
         "At α = 1 the networks are fused and evaluated as at any other size; nothing is taken from the ensemble. "
-        f"{SLICING} {SIZES_TOLD} {RELATED}\n\n{_details(made, results)}"
+        f"{SLICING} {SIZES_TOLD} {RELATED}\n\n{_details(made, results)}\n\n{made.whole.told(results)}"
     )
-    tables = (made.sized, made.by_kind, made.stream_sizes, made.baselines)
+    whole = made.whole
+    tables = (
+        *(made.sized, made.by_kind, made.stream_sizes),
+        *(whole.one_table, whole.left_table, whole.both_table, made.baselines),
+    )
     parts: list[Figure | Table] = [measured(results, made.figure)]
     parts += [measured(results, table) for table in tables]
     return Report(_finding(made, results), text, tuple(parts))
