@@ -15,7 +15,7 @@ from partialfusion.fusing.align.alignment import CostsAt
 from zoo import ZOO
 
 descent = importlib.import_module("partialfusion.fusing.align.fixed_point")
-NAMES = ("mlp", "vgg", "resnet")
+NAMES = ("vgg", "resnet")  # layers with features enough that products are worth saving
 
 
 def models(name: str) -> tuple[list[Any], Any]:

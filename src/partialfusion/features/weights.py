@@ -174,9 +174,16 @@ class WeightCosts:
         return cached[1]
 
     def is_kept(self, space: str, couplings: Couplings) -> bool:
-        """Whether most of the products that the cost of a space is made of need not be made again."""
-        known = [(a, b) for a, b in self.bindings(space) if self._kept(space, b, couplings) is not None]
+        """Whether most of the products that the cost of a space is made of are known, or made in no time."""
+        known = [
+            (a, b) for a, b in self.bindings(space) if self._is_short(b) or self._kept(space, b, couplings) is not None
+        ]
         return 2 * self.operations(space, known) > self.operations(space)
+
+    def _is_short(self, b: AxisBinding) -> bool:
+        """Whether an axis has so few features that their products are as quickly computed as read."""
+        shape = self.theirs.blueprint.shapes[b.parameter]
+        return math.prod(shape) * b.index.shape[1] < FEW * shape[b.axis]
 
     def products(self, space: str, couplings: Couplings) -> Floats:
         """(n × m) inner products of channel i of our model with channel j of theirs, the other spaces as coupled.
