@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,7 +37,8 @@ def check_widths(
     """The blueprint with every space demoted to permutable whose width the code does not follow.
 
     All widths are changed one without the other first. Where that fails, heads and the stream that they belong to are
-    widened in proportion, as code needs that takes one width for the other.
+    widened in proportion, as code needs that takes one width for the other; and where that fails, too, all spaces by
+    one share, for code that keeps one number for several widths, such as that of the parts into which it splits.
 
     Args:
         model: the model to widen.
@@ -47,16 +49,18 @@ def check_widths(
     """
     known: list[Follows] = []
 
-    def widened(trial: Blueprint, groups: Sequence[Group], follows: Follows | None) -> SurgeryResult:
-        steps = _steps_to_add(trial)
+    def widened(
+        trial: Blueprint, groups: Sequence[Group], follows: Follows | None, *, alike: bool = False
+    ) -> SurgeryResult:
+        steps = _steps_to_add(trial, alike=alike)
         relations = {s: r for group in groups for s, r in _copies(trial, group, steps[group], rng).items()}
         return apply([model], [replace(trial, follows=follows)], plan_of(trial, relations), inputs)
 
-    def passes(trial: Blueprint, groups: Sequence[Group]) -> bool:
+    def passes(trial: Blueprint, groups: Sequence[Group], *, alike: bool) -> bool:
         """Whether the model works with these groups widened, by the numbers that are known to follow or by others."""
         for follows in (*known[-1:], None):
             try:
-                result = widened(trial, groups, follows)
+                result = widened(trial, groups, follows, alike=alike)
             except ResizeError as error:
                 log.debug("%s", error)
                 return False
@@ -67,11 +71,12 @@ def check_widths(
 
     if not blueprint.groups:
         return replace(blueprint, follows={})
-    for trial in dict.fromkeys((blueprint, tied := _tied(blueprint))):
-        if passes(trial, trial.groups):
+    tied = _tied(blueprint)
+    for trial, alike in dict.fromkeys(((blueprint, False), (tied, False), (tied, True))):
+        if passes(trial, trial.groups, alike=alike):
             return replace(trial, follows=known[-1])
     blueprint = tied
-    stiff = _not_resizable(blueprint, lambda groups: passes(blueprint, groups), widened)
+    stiff = _not_resizable(blueprint, partial(passes, blueprint, alike=True), partial(widened, blueprint, alike=True))
     reasons = {space: "the code does not follow its width" for group in stiff for space in group}
     return replace(blueprint.demote(reasons, "permutable"), follows=known[-1] if known else {})
 
@@ -114,7 +119,7 @@ def _next_to(blueprint: Blueprint, name: str) -> list[Any]:
 def _not_resizable(
     blueprint: Blueprint,
     passes: Callable[[Sequence[Group]], bool],
-    widened: Callable[[Blueprint, Sequence[Group], Follows | None], SurgeryResult],
+    widened: Callable[[Sequence[Group], None], SurgeryResult],
 ) -> list[Group]:
     """The groups that cannot be widened: those the resized model's trace names, the rest by bisection.
 
@@ -124,7 +129,7 @@ def _not_resizable(
     found: list[Group] = []
     while rest := [g for g in blueprint.groups if g not in found]:
         try:
-            widened(blueprint, rest, None)
+            widened(rest, None)
         except ResizeError as error:
             log.debug("%s", error)
             if error.exact:
@@ -159,13 +164,16 @@ def bisect_failures(spaces: Sequence[T], passes: Callable[[Sequence[T]], bool], 
     return search(spaces)
 
 
-def _steps_to_add(blueprint: Blueprint) -> dict[Group, int]:
-    """Group → the number of steps by which it is widened: an eighth of it, or somewhat more.
+def _steps_to_add(blueprint: Blueprint, *, alike: bool) -> dict[Group, int]:
+    """Group → the number of steps by which it is widened: an eighth of it, or, unless all are to be alike, somewhat
+    more.
 
     As far as there is room, no two groups grow by the same share, so that a number that repeats one width is not taken
     for one that repeats another. The layers of a stack are alike and grow alike. An even number stays even, for code
     that halves a width.
     """
+    if alike:
+        return {group: max(1, blueprint[group[0]].steps // 8) for group in blueprint.groups}
     kinds = {group: _kind(blueprint, group) for group in blueprint.groups}
     found: dict[object, int] = {}
     taken: set[Fraction] = set()
