@@ -152,7 +152,7 @@ def _alike(tracer: Tracer, bound: list[AxisLabels]) -> list[Members]:
 
 
 def _mark_groups_of_outputs(tracer: Tracer, bound: list[AxisLabels], unit_of: Tensor) -> None:
-    """Hidden channels that move together with outputs, as those that a last layer with groups reads."""
+    """Mark hidden channels that move together with outputs, such as those that a last layer with groups reads."""
     labels = tracer.labels
     outputs = torch.cat([FIXED_ONLY, *(found for found, _, mark in labels.marks if mark.reason == OUTPUT)])
     written = torch.cat([FIXED_ONLY, *(labels.find(b.labels) for b in bound)]).unique()

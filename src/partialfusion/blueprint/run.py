@@ -93,7 +93,7 @@ class _Run:
         self._finish_others()
 
     def _finish_others(self) -> None:
-        """What a weight writes and nothing reads is an output, too, of those that are not the result: the models are
+        """Channels that a weight writes and nothing reads belong to an output that is not the result. The models are
         mixed there as well."""
         tracer, bound = self.tracer, [b for group in self.tracer.bound.values() for b in group]
         written, read = (

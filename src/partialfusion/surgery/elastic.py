@@ -49,9 +49,7 @@ def check_widths(
     """
     known: list[Follows] = []
 
-    def widened(
-        trial: Blueprint, groups: Sequence[Group], follows: Follows | None, *, alike: bool = False
-    ) -> SurgeryResult:
+    def widened(trial: Blueprint, groups: Sequence[Group], follows: Follows | None, *, alike: bool) -> SurgeryResult:
         steps = _steps_to_add(trial, alike=alike)
         relations = {s: r for group in groups for s, r in _copies(trial, group, steps[group], rng).items()}
         return apply([model], [replace(trial, follows=follows)], plan_of(trial, relations), inputs)
