@@ -49,11 +49,11 @@ def main() -> None:
     for task in TASKS:
         if options.tasks and task.key not in options.tasks:
             continue
-        if (task.key, _reference(task)) not in store.rows:
+        if not store.complete(task.key, _reference(task), len(task.cases)):
             for row in _sources(task):
                 store.add(row)
         for method in methods:
-            known = (task.key, method.name) in store.rows and not options.again
+            known = store.complete(task.key, method.name, len(task.cases)) and not options.again
             if known or not method.suits(task) or (options.method and options.method not in method.name):
                 continue
             row = _measured(task, method)

@@ -32,6 +32,9 @@ def _lines(store: Store) -> Iterator[str]:
             continue
         yield f"### {task.title}"
         yield ""
+        count, what = len(task.cases), "pairs of networks" if task.merges else "networks"
+        yield f"Means ± standard deviations over {count} {what}."
+        yield ""
         yield _line(COLUMNS)
         yield "| --- | ---: | ---: | ---: |"
         yield from (_line((_name(row), *row.cells())) for row in rows)

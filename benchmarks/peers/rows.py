@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Row:
 
     def cells(self) -> tuple[str, str, str]:
         """Accuracy, size and CPU time as the table shows them."""
-        digits = 2 if len(self.accuracy) > 1 else 1
+        spread = f" ± {stdev(self.accuracy):.2f}" if len(self.accuracy) > 1 else ""
         size = f"{fmean(self.ratio):.2f}" if self.ratio else ""
         seconds = fmean(self.seconds) if self.seconds else None
         shown = "" if seconds is None else f"{seconds:.{1 if seconds >= 1 else 2}f}"
-        return f"{fmean(self.accuracy):.{digits}f}", size, shown
+        return f"{fmean(self.accuracy):.2f}{spread}", size, shown
 
 
 class Store:
@@ -52,6 +52,11 @@ class Store:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         found = [Row(**{k: _frozen(v) for k, v in json.loads(line).items()}) for line in lines]
         self.rows = {row.key: row for row in found}
+
+    def complete(self, task: str, method: str, repetitions: int) -> bool:
+        """Whether a method was measured on every repetition of a task."""
+        row = self.rows.get((task, method))
+        return row is not None and len(row.accuracy) == repetitions
 
     def add(self, row: Row) -> None:
         with self.path.open("a", encoding="utf-8") as file:

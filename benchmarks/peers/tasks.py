@@ -127,11 +127,11 @@ def _specialists() -> list[tuple[Recipe, ...]]:
 
 
 def _resnet() -> list[tuple[Recipe, ...]]:
-    return [(resnet_pairs("usual")[0].a,)]
+    return [(pair.a,) for pair in resnet_pairs("usual")]
 
 
 def _vgg() -> list[tuple[Recipe, ...]]:
-    return [(vgg_pairs("usual")[0].a,)]
+    return [(pair.a,) for pair in vgg_pairs("usual")]
 
 
 def _digits() -> list[tuple[Recipe, ...]]:
