@@ -45,7 +45,7 @@ def test_worker_processes_compute_the_same(tmp_path: Path):
 
 def test_list_names_every_experiment_and_what_is_missing(tmp_path: Path):
     found = json.loads(call("list", "--quick", "--results", tmp_path, "--json").stdout)
-    assert len(found) == 38
+    assert len(found) == 37
     assert all(e["missing"] == e["cells"] > 0 for e in found)
     assert "split_data" in call("list", "--results", tmp_path).stdout
 

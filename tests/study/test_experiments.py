@@ -265,4 +265,4 @@ def test_bounds_are_the_papers_example():
 def test_unknown_names_are_refused():
     with pytest.raises(OptionError, match="no experiment 'split'.*split_data"):
         chosen(["split"])
-    assert len(chosen([])) == len(EXPERIMENTS) == 38
+    assert len(chosen([])) == len(EXPERIMENTS) == 37

@@ -40,12 +40,14 @@ def test_dead_channels_are_left_out_and_told() -> None:
     numbers = {f"{what}_{kind}": [0.0, 1.0, 2.0] for what in ("nearest", "mean") for kind in KINDS}
     layer = numbers | {"nearest_within_a": [3.0, 1.0, 0.0], "nearest_within_b": [1.0, 1.0, 2.0], "width": 3}
     layer["nearest_b_to_a"] = [1.0, 1.0, 2.0]
-    alive = MLPS.layers("usual", lambda _: {"layers": [layer]})[0]
+    first, *others = MLPS.layers("usual", lambda _: {"layers": [layer]})
+    assert len(others) == 4  # pairs
+    (alive,) = first
     assert alive["nearest_within_a"] == [1.0]  # the first is at distance zero from one of B's
     assert alive["mean_a_to_b"] == [1.0]
     assert alive["nearest_b_to_a"] == [1.0, 1.0, 2.0]
     text = MLPS.text("usual", lambda _: {"layers": [layer]})
-    assert "in layer 1, 2 of A's 3 channels and 0 of B's" in text
+    assert "in layer 1, 10 of the 15 channels of A and 0 of those of B" in text
 
 
 def test_the_dense_size_is_that_of_the_wider_network() -> None:

@@ -9,6 +9,7 @@ from .shrunk import Shrunk, ShrunkEnsemble
 from .similarity import Similarity
 from .single import Clusters, Compress, Sliced, Train
 from .soft import SoftMerge
+from .stored import Stored
 from .texts import TextArithmetic, TextMerge, TextParents, TrainText
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Sliced",
     "SoftMerge",
     "Spend",
+    "Stored",
     "TextArithmetic",
     "TextMerge",
     "TextParents",

@@ -11,7 +11,7 @@ from ..report import Figure, Line, Panel, Row, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
 from .grids import ACCURACY, EQUAL, Grid
 from .runs import measured
-from .settings import ALPHAS, Scale, alphas, setting, vgg_ring
+from .settings import ALPHAS, Scale, alphas, setting, vgg_pairs
 
 CHANNELS = "channels, relative to one model"
 LAYERS = ("features.3", "features.6", "features.8")  # the paper's layers 2, 3 and 4
@@ -24,7 +24,7 @@ METHODS = {
 
 
 def make_grid(scale: Scale, fixed: int) -> Grid:
-    return Grid(vgg_ring(scale), METHODS, alphas(scale, coarse=True), (EQUAL,), scale, fixed=LAYERS[:fixed])
+    return Grid(vgg_pairs(scale), METHODS, alphas(scale, coarse=True), (EQUAL,), scale, fixed=LAYERS[:fixed])
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -115,7 +115,7 @@ def report(scale: Scale, results: Results) -> Report:
         f"{first[0]} {first[1]:+.1f}, {second[0]} {second[1]:+.1f}."
     )
     text = (
-        f"{setting(scale, vgg_ring(scale))} The fixed layers are {', '.join(LAYERS)}, in this order: the paper's "
+        f"{setting(scale, vgg_pairs(scale))} The fixed layers are {', '.join(LAYERS)}, in this order: the paper's "
         f"layers 2, 3 and 4. Gain of three fixed layers over none in points, averaged over α below 1: {listed}."
     )
     parts = (measured(results, lambda r: _figure(scale, r)), measured(results, lambda r: _table(scale, r)))
@@ -143,7 +143,7 @@ def report_of_three(scale: Scale, results: Results) -> Report:
     where = f"from {above:.2f}× the channels on" if above is not None else "at no size"
     finding = f"Partial OT fusion is better than the better single network {where} (paper: from 1.38×)."
     figure = measured(results, lambda r: _figure_of_three(scale, r))
-    return Report(finding, setting(scale, vgg_ring(scale)), (figure,))
+    return Report(finding, setting(scale, vgg_pairs(scale)), (figure,))
 
 
 def _figure_of_three(scale: Scale, results: Results) -> Figure:

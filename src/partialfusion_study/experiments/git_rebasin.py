@@ -11,7 +11,7 @@ from ..report import Row, Table, Value, Verdict
 from .experiment import Experiment, Report, Results
 from .grids import Grid
 from .runs import measured
-from .settings import Scale, mnist_pairs, setting, vgg_ring
+from .settings import Scale, mnist_pairs, setting, vgg_pairs
 
 OT, REBASIN = "OT fusion", "Git Re-Basin (weight matching)"
 METHODS: dict[str, MethodConfig] = {
@@ -26,7 +26,7 @@ def grids(scale: Scale) -> dict[str, Grid]:
     pairs = {
         "MLPs on split MNIST": mnist_pairs(True, scale, epochs=5),
         "MLPs on MNIST": mnist_pairs(False, scale, epochs=5),
-        "VGG-11 on CIFAR-10": vgg_ring(scale),
+        "VGG-11 on CIFAR-10": vgg_pairs(scale),
     }
     return {title: Grid(found, METHODS, (0.0,), SHARES, scale) for title, found in pairs.items()}
 
@@ -50,7 +50,7 @@ def report(scale: Scale, results: Results) -> Report:
         tables.append(measured(results, table))
     largest = max(gap for grid in grids(scale).values() for gap in _gaps(grid, results))
     text = (
-        f"{setting(scale, mnist_pairs(True, scale, epochs=5))} {setting(scale, vgg_ring(scale))} Both methods match "
+        f"{setting(scale, mnist_pairs(True, scale, epochs=5))} {setting(scale, vgg_pairs(scale))} Both methods match "
         "by weights, with the fixed point. OT fusion solves optimal transport with uniform masses; Git Re-Basin solves "
         "linear assignments (Ainsworth et al., 2023). They differ in what they add up: Git Re-Basin sums the inner "
         "products of all weights as they are, OT fusion scales the costs of all layers to the same size, and the fixed "

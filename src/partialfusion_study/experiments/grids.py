@@ -21,10 +21,11 @@ ACCURACY = "accuracy (%)"
 EQUAL = 0.5
 
 
-def with_spread(samples: Sequence[float], sign: str = "") -> str:
+def with_spread(samples: Sequence[float], sign: str = "", *, digits: int = 2) -> str:
     """Mean and deviation of one number per pair: 86.90 ± 0.31; with the sign "+", also of positive numbers."""
     found = Value.of(samples)
-    return f"{found.mean:{sign}.2f}" if found.std is None else f"{found.mean:{sign}.2f} ± {found.std:.2f}"
+    mean = f"{found.mean:{sign}.{digits}f}"
+    return mean if found.std is None else f"{mean} ± {found.std:.{digits}f}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from ..cell import Cell
 from ..methods import PARTIAL_OT
 from .experiment import Experiment, Report, Results
 from .grids import Grid
-from .settings import Scale, setting, vgg_ring
+from .settings import Scale, setting, vgg_pairs
 
 SIZES = (0.0, 0.4)
 EQUAL = "equal masses"
@@ -21,7 +21,7 @@ METHODS = {
 
 
 def make_grid(scale: Scale) -> Grid:
-    return Grid(vgg_ring(scale), METHODS, (0.5,) if scale == "quick" else SIZES, (0.5,), scale)
+    return Grid(vgg_pairs(scale), METHODS, (0.5,) if scale == "quick" else SIZES, (0.5,), scale)
 
 
 def cells(scale: Scale) -> list[Cell]:

@@ -116,7 +116,7 @@ class Pruning:
 
 
 def vggs(scale: Scale) -> Pruning:
-    models = [model for pair in vgg_pairs(scale) for model in (pair.a, pair.b)]
+    models = list(dict.fromkeys(model for pair in vgg_pairs(scale) for model in (pair.a, pair.b)))
     return Pruning(models, scale, METHODS | AFTER_RELU)
 
 
@@ -130,7 +130,7 @@ def report(scale: Scale, results: Results) -> Report:
     listed = ", ".join(f"{label} {pruning.mean(results, label, middle):.1f} %" for label in (PLAIN, CLUSTERING))
     return Report(
         f"With {middle:g} of the channels kept: {listed}.",
-        f"{setting(scale, vgg_pairs(scale))} Each network of the pairs is pruned alone.",
+        f"{setting(scale, vgg_pairs(scale))} Each of these networks is pruned alone.",
         (pruning.figure(results), pruning.table(results)),
     )
 

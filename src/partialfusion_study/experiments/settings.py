@@ -92,18 +92,7 @@ def vgg_pairs(scale: Scale) -> list[Pair]:
     if scale == "full":
         training = TrainingConfig(0, 300, 128, rate=0.5, schedule="halving")
         return [_full("vgg11", training, 2 * k, "all", "all", select=True) for k in range(5)]
-    return [
-        Pair(*(_small(short_recipe("vgg11", start=k, order=k, epochs=16, rate=0.1), scale) for k in (2 * p, 2 * p + 1)))
-        for p in range(1)
-    ]
-
-
-def vgg_ring(scale: Scale) -> list[Pair]:
-    """Three VGG-11 on CIFAR-10, each with the next; those of the first pair are those of `vgg_pairs`."""
-    if scale != "usual":
-        return vgg_pairs(scale)
-    a, b, c = (short_recipe("vgg11", start=k, order=k, epochs=16, rate=0.1) for k in range(3))
-    return [Pair(a, b), Pair(b, c), Pair(c, a)]
+    return _ring([short_recipe("vgg11", start=k, order=k, epochs=16, rate=0.1) for k in range(3)], scale)
 
 
 def resnet_pairs(scale: Scale, *, hard: bool = False) -> list[Pair]:
@@ -112,23 +101,16 @@ def resnet_pairs(scale: Scale, *, hard: bool = False) -> list[Pair]:
     if scale == "full":
         training = TrainingConfig(0, 300 if hard else 200, 256 if hard else 64, schedule="cosine", decay=decay)
         return [_full("resnet18", training, 2 * k + 100 * hard, "all", "all") for k in range(5)]
-    seeds = (10, 11) if hard else (0, 1)
-    return [
-        Pair(
-            *(
-                _small(short_recipe("resnet18", start=k, order=k, epochs=12, batch=batch, decay=decay), scale)
-                for k in seeds
-            )
-        )
-    ]
+    seeds = range(10, 13) if hard else range(3)
+    return _ring(
+        [short_recipe("resnet18", start=k, order=k, epochs=12, batch=batch, decay=decay) for k in seeds], scale
+    )
 
 
-def resnet_ring(scale: Scale) -> list[Pair]:
-    """Three ResNet-18 on CIFAR-10, each with the next; those of the first pair are those of `resnet_pairs`."""
-    if scale != "usual":
-        return resnet_pairs(scale)
-    a, b, c = (short_recipe("resnet18", start=k, order=k, epochs=12) for k in range(3))
-    return [Pair(a, b), Pair(b, c), Pair(c, a)]
+def _ring(recipes: Sequence[Recipe], scale: Scale) -> list[Pair]:
+    """Every network with the next, and the last with the first; at the quick scale only the first pair, made tiny."""
+    pairs = [Pair(_small(a, scale), _small(b, scale)) for a, b in zip(recipes, [*recipes[1:], recipes[0]], strict=True)]
+    return pairs[:1] if scale == "quick" else pairs
 
 
 def resnet_width_pairs(scale: Scale, widths: Sequence[int]) -> list[Pair]:
@@ -140,10 +122,18 @@ def resnet_width_pairs(scale: Scale, widths: Sequence[int]) -> list[Pair]:
 def split_resnet_pairs(scale: Scale) -> list[Pair]:
     """ResNet-18 on CIFAR-10: A sees mostly the classes with even numbers, B mostly the others."""
     if scale == "full":
-        return [_full("resnet18", TrainingConfig(0, 200, 64, schedule="cosine"), 0, "even", "odd")]
-    a = short_recipe("resnet18", start=1, order=0, epochs=14, part="even")
-    b = short_recipe("resnet18", start=0, order=0, epochs=14, part="odd")
-    return [Pair(_small(a, scale), _small(b, scale))]
+        return [
+            _full("resnet18", TrainingConfig(0, 200, 64, schedule="cosine"), 2 * k, "even", "odd") for k in range(3)
+        ]
+    return [
+        Pair(
+            *(
+                _small(short_recipe("resnet18", start=start, order=k, epochs=14, part=part), scale)
+                for start, part in zip((2 * k + 1, 2 * k), SPLIT, strict=True)
+            )
+        )
+        for k in range(1 if scale == "quick" else 3)
+    ]
 
 
 def gpt_pairs(scale: Scale) -> dict[str, TextPair]:

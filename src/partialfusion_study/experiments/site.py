@@ -10,7 +10,7 @@ from ..report import Row, Table, Value
 from .experiment import Experiment, Report, Results
 from .grids import EQUAL, Grid
 from .runs import measured
-from .settings import Scale, mnist_pairs, setting, vgg_ring
+from .settings import Scale, mnist_pairs, setting, vgg_pairs
 
 SIZES = (0.0, 0.2, 0.4)
 METHODS = {
@@ -25,7 +25,7 @@ def grids(scale: Scale) -> dict[str, Grid]:
     pairs = {
         "MLPs on split MNIST": mnist_pairs(True, scale),
         "MLPs on MNIST": mnist_pairs(False, scale),
-        "VGG-11 on CIFAR-10": vgg_ring(scale),
+        "VGG-11 on CIFAR-10": vgg_pairs(scale),
     }
     return {title: Grid(found, METHODS, sizes, (EQUAL,), scale) for title, found in pairs.items()}
 
@@ -50,7 +50,7 @@ def report(scale: Scale, results: Results) -> Report:
         means = {label: fmean(grid.mean(results, label, a) for a in grid.alphas) for label in METHODS}
         findings.append(f"{title}: " + ", ".join(f"{label} {mean:.2f} %" for label, mean in means.items()))
     text = (
-        f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_ring(scale))} Clustering with exchange at "
+        f"{setting(scale, mnist_pairs(True, scale))} {setting(scale, vgg_pairs(scale))} Clustering with exchange at "
         "equal shares on 1,000 training images; none of these networks has batch norm. *Pre* is before the activation "
         "function, *post* after it; *both* combines activations and weights. The library's default is *both, post* "
         "for VGG-11, which has ReLU, and *both, pre* for these MLPs, which have GELU."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
+from typing import Any
 
 from ..cell import Cell
 from ..cells import Variances
@@ -31,13 +33,19 @@ def make_grid(scale: Scale) -> Grid:
     return Grid(split_resnet_pairs(scale), METHODS, sizes, (EQUAL,), scale)
 
 
-def variances(scale: Scale) -> Variances:
-    """Of the fusion by weights, where some channels stay isolated."""
-    return Variances(split_resnet_pairs(scale)[0], PARTIAL_OT, ISOLATED, 100 if scale == "quick" else IMAGES)
+def variances(scale: Scale) -> list[Variances]:
+    """Of the fusions by weights, where some channels stay isolated."""
+    images = 100 if scale == "quick" else IMAGES
+    return [Variances(pair, PARTIAL_OT, ISOLATED, images) for pair in split_resnet_pairs(scale)]
+
+
+def norms(scale: Scale, results: Results) -> list[tuple[dict[str, Any], ...]]:
+    """Norm by norm, and there pair by pair: the ratios of the variances."""
+    return [*zip(*(results(cell)["norms"] for cell in variances(scale)), strict=True)]
 
 
 def cells(scale: Scale) -> list[Cell]:
-    return [*make_grid(scale).cells(), variances(scale)]
+    return [*make_grid(scale).cells(), *variances(scale)]
 
 
 def report(scale: Scale, results: Results) -> Report:
@@ -51,23 +59,23 @@ def report(scale: Scale, results: Results) -> Report:
     text = (
         f"{setting(scale, grid.pairs)} Channels are matched by weights, or by activations on 1,000 images; the "
         "statistics of batch norms follow the paper's data-free rule, or are measured on the same images. The last "
-        f"table looks at the variances that the rule gives at α = {variances(scale).alpha:g}, matched by weights, "
-        f"relative to those of the network's own activations on {variances(scale).images} images. *As fused* all norms "
+        f"table looks at the variances that the rule gives at α = {ISOLATED:g}, matched by weights, relative to those "
+        f"of the network's own activations on {variances(scale)[0].images} images. *As fused* all norms "
         "follow the rule; *corrected* every norm before is right."
     )
-    ratios = measured(results, lambda r: _ratios(r(variances(scale))["norms"]))
+    ratios = measured(results, lambda r: _ratios(norms(scale, r)))
     return Report(finding, text, (table, grid.reference(results), ratios))
 
 
-def _ratios(norms: Sequence[dict[str, float | None]]) -> Table:
+def _ratios(norms: Sequence[Sequence[dict[str, Any]]]) -> Table:
     kinds = [(mode, kind) for mode in ("as_fused", "corrected") for kind in ("isolated", "fused")]
     rows: list[Row] = [
         (
-            str(row["norm"]),
-            f"{row['isolated']}, {row['fused']}",
-            *(None if (found := row[f"{mode}_{kind}"]) is None else Value.of([found]) for mode, kind in kinds),
+            str(pairs[0]["norm"]),
+            f"{pairs[0]['isolated']}, {pairs[0]['fused']}",
+            *(Value.of(found) if (found := _known(pairs, f"{mode}_{kind}")) else None for mode, kind in kinds),
         )
-        for row in norms
+        for pairs in norms
     ]
     columns = ("norm", "isolated, fused", *(f"{mode.replace('_', ' ')}, {kind}" for mode, kind in kinds))
     note = (
@@ -80,25 +88,30 @@ def _ratios(norms: Sequence[dict[str, float | None]]) -> Table:
     return Table("variances", title, columns, tuple(rows), note)
 
 
+def _known(pairs: Sequence[dict[str, Any]], ratio: str) -> list[float]:
+    """A ratio in every pair that has such channels."""
+    return [found for row in pairs if (found := row[ratio]) is not None]
+
+
 def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
     grid = make_grid(scale)
     free, right = (grid.mean(results, label, 0.0) for label in (FREE, MEASURED))
     a, b = grid.alone(results)
-    norms = [row for row in results(variances(scale))["norms"] if row["as_fused_isolated"] is not None]
-    first, *later = (row["as_fused_isolated"] for row in norms)
+    ratios = [_known(pairs, "as_fused_isolated") for pairs in norms(scale, results)]
+    first, *later = (fmean(found) for found in ratios if found)
     return [
         Verdict.of(
             "Without data, statistics of batch norms follow from variances and cosines (within five points, at α = 0).",
             [abs(right - free) < 5],
-            f"data-free {free:.2f} %, recalibrated {right:.2f} %; variances of isolated channels by the rule are "
-            f"{first:.2f} times the measured ones in the first norm, and {min(later):.2f} to {max(later):.2f} times "
-            "further on",
+            f"{grid.over}: data-free {free:.2f} %, recalibrated {right:.2f} %; variances of isolated channels by the "
+            f"rule are {first:.2f} times the measured ones in the first norm, and {min(later):.2f} to "
+            f"{max(later):.2f} times further on",
         ),
         Verdict.of(
             "Fused without data to the size of one, two ResNet-18 stay near the single networks (within 15 points; "
             "paper: 66.4 % of 79.8 and 76.7).",
             [free > min(a, b) - 15],
-            f"{free:.2f} %, of single networks of {a:.2f} and {b:.2f} %",
+            f"{grid.over}: {free:.2f} %, of single networks of {a:.2f} and {b:.2f} %",
         ),
     ]
 

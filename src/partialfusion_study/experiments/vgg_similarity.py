@@ -7,6 +7,7 @@ from statistics import fmean
 
 from ..report import Verdict
 from .experiment import Results
+from .grids import with_spread
 from .mlp_similarity import MLPS
 from .settings import Scale, vgg_pairs
 from .similarities import Distances, Rows, full, histograms, summary, to_mean
@@ -35,16 +36,20 @@ NEAR = (
 VGGS = Distances("CIFAR-10", vgg_pairs, "post")
 
 
-def larger_range(scale: Scale, results: Results, rows: Rows) -> Sequence[Verdict]:
+def larger_range(scale: Scale, results: Results, pairs: Sequence[Rows]) -> Sequence[Verdict]:
     """The verdict on how near the nearest channels are in the first layer, compared with MLPs."""
-    layers = MLPS.layers(scale, results)
-    mlps = fmean(fmean(k["nearest_a_to_b"]) / fmean(k["mean_a_to_b"]) for k in layers)
-    ours, theirs = ([to_mean(row) for row in found] for found in (rows, ALL))
+    mlps = fmean(
+        fmean(layer["nearest_a_to_b"]) / fmean(layer["mean_a_to_b"])
+        for layers in MLPS.layers(scale, results)
+        for layer in layers
+    )
+    ours, theirs = [[*map(to_mean, layer)] for layer in zip(*pairs, strict=True)], [to_mean(row) for row in ALL]
+    means = [fmean(found) for found in ours]
     return [
         Verdict.of(
             "Nearest distances are much smaller than mean ones, more than in MLPs, and most of all in the first layer.",
-            [ours[0] == min(ours), ours[0] < mlps],
-            f"nearest / mean from A to B, layer by layer: {', '.join(f'{found:.2f}' for found in ours)} (paper: "
+            [means[0] == min(means), means[0] < mlps],
+            f"nearest / mean from A to B, layer by layer: {', '.join(map(with_spread, ours))} (paper: "
             f"{', '.join(f'{found:.2f}' for found in theirs)}); MLPs {mlps:.2f} on average",
             cases="parts of the claim",
         )
