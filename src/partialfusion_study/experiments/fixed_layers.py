@@ -24,7 +24,7 @@ METHODS = {
 
 
 def make_grid(scale: Scale, fixed: int) -> Grid:
-    return Grid(vgg_pairs(scale), METHODS, alphas(scale, coarse=True), (EQUAL,), scale, fixed=LAYERS[:fixed])
+    return Grid(vgg_pairs(scale), METHODS, alphas(scale), (EQUAL,), scale, fixed=LAYERS[:fixed])
 
 
 def cells(scale: Scale) -> list[Cell]:
