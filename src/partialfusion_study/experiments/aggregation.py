@@ -355,7 +355,7 @@ def hard_resnets(scale: Scale) -> Grid:
 def _cifar(
     scale: Scale, pairs: list[Pair], methods: Mapping[str, MethodConfig], ours: Mapping[str, MethodConfig]
 ) -> Grid:
-    return Grid(pairs, methods, alphas(scale), shares(scale), scale, equal_only=ours)
+    return Grid(pairs, methods, alphas(scale), shares(scale, coarse=True), scale, equal_only=ours)
 
 
 SPLIT_DATA = aggregation(

@@ -28,6 +28,7 @@ class Choice:
     pairs: Sequence[Pair]
     counts: tuple[int, ...]
     scale: Scale
+    coarse: bool = False
 
     @property
     def sizes(self) -> tuple[float, ...]:
@@ -39,7 +40,7 @@ class Choice:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        return shares(self.scale)
+        return shares(self.scale, coarse=self.coarse)
 
     def merge(self, pair: Pair, alpha: float, share: float) -> Merge:
         return Merge(pair, scaled(PARTIAL_OT, self.scale), alpha, share, (), tested(self.scale))
@@ -97,7 +98,7 @@ def choices(scale: Scale) -> list[Choice]:
     return [
         Choice("split", "MLPs on split MNIST", mnist_pairs(True, scale), (100, 1000, 5000), scale),
         Choice("same", "MLPs on MNIST", mnist_pairs(False, scale), (100, 1000, 5000), scale),
-        Choice("vgg", "VGG-11 on CIFAR-10", vgg_pairs(scale), (100, 1000, 2500), scale),
+        Choice("vgg", "VGG-11 on CIFAR-10", vgg_pairs(scale), (100, 1000, 2500), scale, coarse=True),
     ]
 
 

@@ -32,9 +32,11 @@ def alphas(scale: Scale) -> tuple[float, ...]:
     return QUICK_ALPHAS if scale == "quick" else ALPHAS
 
 
-def shares(scale: Scale) -> tuple[float, ...]:
-    """Shares of model B, the paper's interpolation factors."""
-    return (0.0, 0.5, 1.0) if scale == "quick" else tuple(k / 10 for k in range(11))
+def shares(scale: Scale, *, coarse: bool = False) -> tuple[float, ...]:
+    """Shares of model B, the paper's interpolation factors; `coarse` leaves some out at the usual scale."""
+    if scale == "quick":
+        return (0.0, 0.5, 1.0)
+    return (0.0, 0.3, 0.5, 0.7, 1.0) if coarse and scale == "usual" else tuple(k / 10 for k in range(11))
 
 
 def tested(scale: Scale) -> int | None:

@@ -115,9 +115,9 @@ def mlps(scale: Scale) -> Tuning:
 def resnets(scale: Scale) -> Tuning:
     """Five percent of CIFAR-10 that no network has seen; SGD with a cosine schedule.
 
-    The usual scale has three sizes, and five epochs at a six times larger rate instead of thirty epochs.
+    The usual scale has five epochs at a six times larger rate instead of thirty epochs.
     """
     epochs, rate = (30, 1e-3) if scale == "full" else (5, 6e-3)
     training = TrainingConfig(0, 1 if scale == "quick" else epochs, 64, False, rate, "cosine", 1e-4, True)
-    sizes = (0.0, 0.4, 0.8) if scale == "usual" else alphas(scale)
-    return Tuning(split_resnet_pairs(scale), 100 if scale == "quick" else 2500, training, scale, sizes)
+    images = 100 if scale == "quick" else 2500
+    return Tuning(split_resnet_pairs(scale), images, training, scale, alphas(scale))
