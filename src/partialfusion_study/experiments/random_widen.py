@@ -100,7 +100,7 @@ def blocks(scale: Scale) -> tuple[Block, Block]:
     """MLPs and ResNet-18."""
     return (
         Block("mlp", "MLP on split MNIST", mlps(scale), MLP, "94.4 after fine-tuning"),
-        Block("resnet", "ResNet-18 on split CIFAR-10", resnets(scale), RESNET, "86.8 after fine-tuning"),
+        Block("resnet", "ResNet-18 on split CIFAR-10", resnets(scale, coarse=True), RESNET, "86.8 after fine-tuning"),
     )
 
 

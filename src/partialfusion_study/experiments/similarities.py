@@ -155,7 +155,7 @@ def full(
             "Leaving the 20 % least similar channels out makes the others significantly more similar.",
             fmean(ours),
             theirs,
-            f"nearest distances {with_spread(ours, digits=0)} % smaller on average (paper: {theirs:.0f} %)",
+            f"nearest distances {with_spread(ours, digits=1)} % smaller on average (paper: {theirs:.0f} %)",
         )
         return [isolated, *further(scale, results, everyone)]
 

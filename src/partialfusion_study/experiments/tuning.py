@@ -112,12 +112,14 @@ def mlps(scale: Scale) -> Tuning:
     return Tuning(mnist_pairs(True, scale), 200 if scale == "quick" else 600, training, scale, alphas(scale))
 
 
-def resnets(scale: Scale) -> Tuning:
+def resnets(scale: Scale, *, coarse: bool = False) -> Tuning:
     """Five percent of CIFAR-10 that no network has seen; SGD with a cosine schedule.
 
-    The usual scale has five epochs at a six times larger rate instead of thirty epochs.
+    The usual scale has five epochs at a six times larger rate instead of thirty epochs, and three sizes if it is
+    `coarse`.
     """
     epochs, rate = (30, 1e-3) if scale == "full" else (5, 6e-3)
     training = TrainingConfig(0, 1 if scale == "quick" else epochs, 64, False, rate, "cosine", 1e-4, True)
     images = 100 if scale == "quick" else 2500
-    return Tuning(split_resnet_pairs(scale), images, training, scale, alphas(scale))
+    sizes = (0.0, 0.4, 0.8) if coarse and scale == "usual" else alphas(scale)
+    return Tuning(split_resnet_pairs(scale), images, training, scale, sizes)
