@@ -116,4 +116,4 @@ def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
     ]
 
 
-EXPERIMENT = Experiment("memory", "Working memory of fused networks", ("Appendix I",), "none", cells, report, claims)
+EXPERIMENT = Experiment("memory", "Memory and files of fused networks", ("Appendix I",), "none", cells, report, claims)
