@@ -31,6 +31,20 @@ def test_rows_survive_in_the_file_and_the_last_counts(tmp_path: Path) -> None:
     assert list(Store(store.path).rows.values()) == [later]
 
 
+def test_a_method_is_complete_when_every_repetition_was_measured(tmp_path: Path) -> None:
+    store = Store(tmp_path / "rows.jsonl")
+    store.add(ROW)
+    assert store.complete("resnet", "Some tool", 1)
+    assert not store.complete("resnet", "Some tool", 3)
+    assert not store.complete("vgg", "Some tool", 1)
+
+
+def test_several_repetitions_are_shown_with_their_deviation() -> None:
+    row = Row("resnet", "Some tool", "Some tool", (30.0, 32.0), (0.25, 0.26), (0.5, 3.5))
+    assert row.cells() == ("31.00 ± 1.41", "0.26", "2.0")
+    assert ROW.cells() == ("31.50", "0.25", "1.2")
+
+
 def test_the_page_keeps_its_text_and_gets_the_tables(tmp_path: Path) -> None:
     store = Store(tmp_path / "rows.jsonl")
     store.add(ROW)
@@ -43,10 +57,16 @@ def test_the_page_keeps_its_text_and_gets_the_tables(tmp_path: Path) -> None:
     assert text.endswith("\nafter\n")
     assert "old" not in text
     assert "Times are from Some processor, one thread." in text
-    assert text.count("| Some tool | 31.5 | 0.25 | 1.2 |") == 1
+    assert text.count("| Some tool | 31.50 | 0.25 | 1.2 |") == 1
     path.write_text("no marks")
     with pytest.raises(SystemExit, match="lost the marks"):
         page.write(store, path)
+
+
+def test_every_committed_row_has_all_repetitions() -> None:
+    store = Store(ROOT / "docs" / "results" / "peers.jsonl")
+    counts = {task.key: len(task.cases) for task in TASKS}
+    assert all(store.complete(row.task, row.method, counts[row.task]) for row in store.rows.values())
 
 
 def test_the_committed_page_shows_the_committed_rows(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Working memory is counted right on networks whose tensors are known."""
+"""Memory and files are measured right on networks whose tensors are known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from partialfusion_study.cell import Cell
-from partialfusion_study.cells import Memory, Merge, Parents
+from partialfusion_study.cells import Memory, Merge, Parents, Stored
 from partialfusion_study.cells.memory import kept, peak
 from partialfusion_study.experiments.runs import measured
 from partialfusion_study.experiments.settings import mnist_pairs
@@ -31,6 +31,16 @@ def test_kept_for_the_backward_pass_are_the_inputs_of_the_layers() -> None:
     model, x = nn.Sequential(nn.Linear(8, 16, bias=False), nn.Linear(16, 2, bias=False)), torch.zeros(4, 8)
     given = {x.data_ptr(), *(p.data_ptr() for p in model.parameters())}
     assert kept(lambda: model(x), given) == 4 * 16 * FLOAT
+
+
+def test_files_hold_the_effective_parameters_and_a_header() -> None:
+    """At alpha=0.5 each of the two weights between hidden layers has 1.75 times the entries outside the zero blocks."""
+    found, width = Stored(40).run(), 40
+    outer, inner = 784 * width + 10 * width, 2 * width**2
+    assert found["parameters"] == outer + inner
+    assert found["effective"] == 1.5 * outer + 1.75 * inner
+    assert 0 < found["single"] - FLOAT * found["parameters"] < 2**12
+    assert 0 < found["fused"] - FLOAT * found["effective"] < 2**13
 
 
 def test_parameters_are_those_of_the_forms() -> None:
