@@ -57,6 +57,33 @@ def test_quoted_figures_are_those_of_the_results(page: Path) -> None:
     assert not wrong, "\n".join(f"{figure} is not on the linked page: {row}" for row, figure in wrong)
 
 
+def test_what_refitting_closes_of_the_gap_follows_from_the_results() -> None:
+    """The percentages on the page on choosing: of the gap from partial OT to the ensemble, at every alpha below 1."""
+    page = ROOT / "docs" / "choosing.md"
+    text = page.read_text(encoding="utf-8").partition("Fraction of the gap")[2].partition("(Computed")[0]
+    header, _, *rows = (line for line in text.splitlines() if line.startswith("|"))
+    alphas = [float(alpha) for alpha in header.split("|")[2:-1]]
+    assert len(rows) == 4
+    for row in rows:
+        (link,) = LINK.findall(row)
+        plain, refitted = (
+            equal_shares(page.parent / link, label) for label in ("partial OT fusion", "partial OT, refitted")
+        )
+        closed = [(refitted[a] - plain[a]) / (plain[1.0] - plain[a]) for a in alphas]
+        assert [f"{part:.0%}".replace("%", " %") for part in closed] == [
+            cell.strip() for cell in row.split("|")[2:-1]
+        ], row
+
+
+def equal_shares(page: Path, label: str) -> dict[float, float]:
+    """alpha → the mean accuracy at equal shares, in the row of a page that begins with a label."""
+    text = page.read_text(encoding="utf-8").partition("## Accuracy (%) at equal shares")[2]
+    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|")]
+    row = next(cells for cells in lines if first_cell(f"|{cells[0]}|").startswith(label))
+    alphas = (float(cell.rpartition("=")[2]) for cell in lines[0][1:])
+    return {alpha: float(cell.split("±")[0]) for alpha, cell in zip(alphas, row[1:], strict=True)}
+
+
 def test_the_figures_of_the_first_pages_are_quoted() -> None:
     """The test above looks at something: the README's table, and most tables of the page on choosing."""
     count = {page.stem: sum(len(found) for *_, found in quoted(page)) for page in PAGES}
