@@ -93,13 +93,13 @@ def claims(scale: Scale, results: Results) -> Sequence[Verdict]:
         Verdict.of(
             "At α = 0.5 activations take 1.5 times the memory of one network.",
             [abs(found - 1.5) < 0.05 for found in (peak, kept)],
-            f"width {last.width}: {peak:.2f} times at one time, {kept:.2f} times for the backward pass",
+            f"width {last.width:,}: {peak:.2f} times at one time, {kept:.2f} times for the backward pass",
             cases="counts",
         ),
         Verdict.of(
             "In block form parameters take 1.75 times the memory of one network.",
             [abs(parameters - 1.75) < 0.05],
-            f"width {last.width}: {parameters:.2f} times, with input and output layers that widen on one side only",
+            f"width {last.width:,}: {parameters:.2f} times, with input and output layers that widen on one side only",
         ),
         Verdict.of(
             "Ensembles can be evaluated one network after the other, without twice the memory for activations.",
