@@ -40,7 +40,11 @@ def _table(scale: Scale, results: Results) -> Table:
     rows: list[Row] = []
     for clock in clocks(scale):
         found, paper = results(clock), PAPER.get(clock.width, (None,) * 4)
-        cells: list[Item] = [f"{clock.width:,}", f"{found['calls']:,}", Value.of([found["milliseconds"]], paper=paper[0])]
+        cells: list[Item] = [
+            f"{clock.width:,}",
+            f"{found['calls']:,}",
+            Value.of([found["milliseconds"]], paper=paper[0]),
+        ]
         for name, published in zip(FORMS, paper[1:], strict=True):
             cells += [
                 Value.of([found[name]], paper=published),
