@@ -63,7 +63,7 @@ class Distances:
             f"training images, taken {where} the activation function (and pooling, where there is any). Distances of "
             "convolution channels are divided by the square root of the number of positions. The paper does not state "
             "its scale, so only ratios are compared with it. The paper measures one pair. "
-            f"{self._dead(scale, results)}"
+            f"{_alike(self.pairs(scale))}{self._dead(scale, results)}"
         )
 
     def _dead(self, scale: Scale, results: Results) -> str:
@@ -104,6 +104,13 @@ def _alive(layer: dict[str, Any]) -> dict[str, Any]:
 def nearer(values: Sequence[float]) -> list[float]:
     """The smallest distances, without those of the most isolated channels."""
     return sorted(values)[: round(NEAR * len(values))]
+
+
+def _alike(pairs: Sequence[Pair]) -> str:
+    """A sentence on what is the same for A and for B, where every network is both."""
+    if {pair.a for pair in pairs} != {pair.b for pair in pairs}:
+        return ""
+    return "Every network is A in one pair and B in another, so the means within A and within B are the same. "
 
 
 def full(
