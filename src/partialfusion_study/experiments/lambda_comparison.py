@@ -26,12 +26,12 @@ SHARES = {0.1: 0.9, 0.5: 0.5}  # λ, which is the share of A here as in the pape
 
 
 def cells(scale: Scale) -> list[Cell]:
-    tuning = resnets(scale, coarse=True)
+    tuning = resnets(scale)
     return [cell for share in SHARES.values() for cell in tuning.cells("fusion", share)] + tuning.parents()
 
 
 def report(scale: Scale, results: Results) -> Report:
-    tuning = resnets(scale, coarse=True)
+    tuning = resnets(scale)
     gaps = gained(scale, results)
     better = {what: [a for a, gap in gaps[what].items() if gap > 0] for what in gaps}
     many = len(tuning.alphas)
@@ -60,7 +60,7 @@ def report(scale: Scale, results: Results) -> Report:
 
 def gained(scale: Scale, results: Results) -> dict[str, dict[float, float]]:
     """ "before" and "after" fine-tuning → alpha → λ = 0.5 minus λ = 0.1, in points."""
-    tuning = resnets(scale, coarse=True)
+    tuning = resnets(scale)
     return {
         what: {
             a: tuning.mean(results, "fusion", a, what) - tuning.mean(results, "fusion", a, what, SHARES[0.1])
