@@ -410,5 +410,5 @@ RESNET_FUSION_BAD = aggregation(
     hard_claims,
     norms=NORMS_MEASURED,
     beside=lambda scale: _losses(resnets(scale)),
-    paper=("The paper plots the curves without numbers; its OT fusion drops to about 80 % at equal shares."),
+    paper="The paper plots the curves without numbers; its OT fusion drops to about 80 % at equal shares.",
 )
